@@ -23,7 +23,7 @@ pub const KEYS_MAX: usize = 256;
 pub const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
 /// A key that verifies tokens.
-pub(super) struct Key {
+pub(super) struct VerifyingKey {
     name: Option<Box<str>>,
     algorithm: Algorithm,
     material: DecodingKey,
@@ -33,7 +33,7 @@ pub(super) struct Key {
 /// The SHA-256 of a key's name, algorithm and material.
 pub(super) type KeyThumbprint = [u8; 32];
 
-impl Key {
+impl VerifyingKey {
     /// Reads a public key as PEM, or a secret.
     pub fn from_file(bytes: &[u8]) -> Result<Self, String> {
         match key_file_kind(bytes)? {
@@ -109,7 +109,7 @@ impl Key {
 }
 
 /// Parses a key set. Returns the usable keys, and why the other keys were rejected.
-pub(super) fn parse_key_set(bytes: &[u8]) -> Result<(Vec<Key>, Vec<String>), String> {
+pub(super) fn parse_key_set(bytes: &[u8]) -> Result<(Vec<VerifyingKey>, Vec<String>), String> {
     let set: Value = serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))?;
     let Some(Value::Array(listed)) = set.get("keys") else { return Err("it has no `keys` array".into()) };
     if listed.len() > KEYS_MAX {
@@ -118,7 +118,7 @@ pub(super) fn parse_key_set(bytes: &[u8]) -> Result<(Vec<Key>, Vec<String>), Str
     let (mut keys, mut rejected) = (Vec::new(), Vec::new());
     for (n, key) in listed.iter().enumerate() {
         let read = serde_json::from_value::<Jwk>(key.clone()).map_err(|_| "it is not a JWK".to_owned());
-        match read.and_then(|jwk| Key::from_jwk(&jwk)) {
+        match read.and_then(|jwk| VerifyingKey::from_jwk(&jwk)) {
             Ok(key) => keys.push(key),
             Err(why) => rejected.push(format!("key {n}: {why}")),
         }
@@ -159,7 +159,7 @@ fn key_file_kind(bytes: &[u8]) -> Result<KeyFile<'_>, String> {
 /// Verifies a token's signature. Returns its claims and the thumbprint of the key that signed it.
 pub(super) fn verify_signature<'k>(
     token: &str,
-    keys: impl Iterator<Item = &'k Key>,
+    keys: impl Iterator<Item = &'k VerifyingKey>,
 ) -> Result<(Claims, KeyThumbprint), TokenError> {
     if token.len() > TOKEN_BYTES_MAX {
         return Err(TokenError::TooLong);
@@ -169,7 +169,7 @@ pub(super) fn verify_signature<'k>(
         return Err(TokenError::UnsupportedCritical);
     }
     let mut refusal = TokenError::UnknownKey;
-    let is_candidate = |key: &&Key| {
+    let is_candidate = |key: &&VerifyingKey| {
         key.algorithm == header.alg
             && (key.name.is_none() || header.kid.is_none() || key.name.as_deref() == header.kid.as_deref())
     };
@@ -205,7 +205,7 @@ impl TokenSigner {
         super::crypto::install();
         match key_file_kind(bytes)? {
             KeyFile::Secret(secret) => {
-                Key::from_file(bytes)?;
+                VerifyingKey::from_file(bytes)?;
                 Ok(Self { algorithm: Algorithm::HS256, key: EncodingKey::from_secret(secret) })
             }
             KeyFile::Pem { is_private: false } => Err("it is a public key, which cannot sign; give the private key".into()),

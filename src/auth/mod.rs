@@ -14,7 +14,7 @@ pub mod shared_tickets;
 pub mod tickets;
 
 use crate::environment::Environment;
-use keys::{Key, KeyThumbprint, parse_key_set, verify_signature};
+use keys::{KeyThumbprint, VerifyingKey, parse_key_set, verify_signature};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use rights::{CLOCK_SKEW, Claims, Rights};
@@ -231,14 +231,14 @@ impl GrantWatch {
 
 /// The keys and the revoked names, as last read.
 #[derive(Default)]
-struct State {
-    own: Option<Key>,
-    set: Vec<Key>,
+struct KnownKeys {
+    own: Option<VerifyingKey>,
+    set: Vec<VerifyingKey>,
     revoked: HashSet<Box<str>>,
 }
 
-impl State {
-    fn keys(&self) -> impl Iterator<Item = &Key> {
+impl KnownKeys {
+    fn keys(&self) -> impl Iterator<Item = &VerifyingKey> {
         self.own.iter().chain(&self.set)
     }
 
@@ -292,7 +292,7 @@ fn read(file: &Path, bytes_max: u64) -> Result<Vec<u8>, AuthConfigError> {
     std::fs::read(file).map_err(|error| failed(error.to_string()))
 }
 
-fn read_set(file: &Path) -> Result<Vec<Key>, AuthConfigError> {
+fn read_set(file: &Path) -> Result<Vec<VerifyingKey>, AuthConfigError> {
     let (keys, rejected) =
         parse_key_set(&read(file, KEYS_BYTES_MAX)?).map_err(|why| AuthConfigError { file: file.to_owned(), why })?;
     for why in rejected {
@@ -313,7 +313,7 @@ fn read_revoked(file: &Path) -> Result<HashSet<Box<str>>, AuthConfigError> {
 pub struct Authenticator {
     config: AuthConfig,
     environment: Environment,
-    state: RwLock<State>,
+    state: RwLock<KnownKeys>,
     stamps: Mutex<[FileStamp; 2]>,
     /// Keyed by the SHA-256 of the token.
     cached_grants: Cache<[u8; 32], Arc<Grant>>,
@@ -340,11 +340,11 @@ impl Authenticator {
         }
         crypto::install();
         let own = config.key.as_deref().map(|file| {
-            Key::from_file(&read(file, KEYS_BYTES_MAX)?).map_err(|why| AuthConfigError { file: file.to_owned(), why })
+            VerifyingKey::from_file(&read(file, KEYS_BYTES_MAX)?).map_err(|why| AuthConfigError { file: file.to_owned(), why })
         });
         // Taken before the files are read, so that the first check finds a change in between.
         let stamps = Mutex::new([&config.jwks, &config.revoked].map(|file| file.as_deref().and_then(file_stamp)));
-        let state = State {
+        let state = KnownKeys {
             own: own.transpose()?,
             set: config.jwks.as_deref().map(read_set).transpose()?.unwrap_or_default(),
             revoked: config.revoked.as_deref().map(read_revoked).transpose()?.unwrap_or_default(),

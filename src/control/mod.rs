@@ -646,9 +646,9 @@ impl Controls {
                 known.and_then(|record| round_off(&due, record, view, wall)).unwrap_or_default()
             };
             match ingest.append_as_server(log, decide).await {
-                Ok(Outcome::Nothing) => {}
-                Ok(Outcome::Closed) => closed += 1,
-                Ok(Outcome::Started(queue_position)) => queues.free(queue_position),
+                Ok(DueOutcome::Nothing) => {}
+                Ok(DueOutcome::Closed) => closed += 1,
+                Ok(DueOutcome::Started(queue_position)) => queues.free(queue_position),
                 Err(error) if error.affects_one_log() => logs.quarantine(log, &error),
                 Err(error) => return Err(error),
             }
@@ -690,7 +690,7 @@ fn holds_back(logs: &Logs) -> impl Fn(&LogId, &AgentId) -> bool {
 
 /// What became of a control that was due.
 #[derive(Default)]
-enum Outcome {
+enum DueOutcome {
     #[default]
     Nothing,
     Closed,
@@ -699,15 +699,20 @@ enum Outcome {
 }
 
 /// Closes a control that is due, or starts its time to live.
-fn round_off(due: &Due, record: &ControlRecord, view: &WriterView<'_>, now: jiff::Timestamp) -> Option<(Outcome, ServerAppend)> {
+fn round_off(
+    due: &Due,
+    record: &ControlRecord,
+    view: &WriterView<'_>,
+    now: jiff::Timestamp,
+) -> Option<(DueOutcome, ServerAppend)> {
     match due {
         Due::Close(log, _) => {
             let reason = closing_reason(record, view, now)?;
-            Some((Outcome::Closed, expire(record, reason, matches!(log, LogId::Run(_)))))
+            Some((DueOutcome::Closed, expire(record, reason, matches!(log, LogId::Run(_)))))
         }
         Due::Start(..) => {
             let started = messages::start_time_to_live(record, now)?;
-            Some((Outcome::Started(record.queue_position), ServerAppend { drafts: Vec::new(), controls: vec![started] }))
+            Some((DueOutcome::Started(record.queue_position), ServerAppend { drafts: Vec::new(), controls: vec![started] }))
         }
     }
 }

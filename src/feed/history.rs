@@ -1,7 +1,7 @@
 //! The history of a log: pages of older frames, replays, and the envelopes before a reader's position.
 
 use super::hub::Hub;
-use super::ring::{Chunk, last_framed_of};
+use super::ring::{FrameSpan, last_framed_of};
 use super::{Feed, Filter, Frames, folds};
 use crate::encode::encoded::{EncodedFrames, FrameBuffer};
 use crate::log::commit::{CompactionState, rows_after};
@@ -40,8 +40,8 @@ pub(super) struct PageKey {
 #[derive(Clone)]
 pub(super) struct MemoryWeighter;
 
-impl Weighter<PageKey, Chunk> for MemoryWeighter {
-    fn weight(&self, _: &PageKey, page: &Chunk) -> u64 {
+impl Weighter<PageKey, FrameSpan> for MemoryWeighter {
+    fn weight(&self, _: &PageKey, page: &FrameSpan) -> u64 {
         page.frames.memory_bytes() as u64 + 256
     }
 }
@@ -74,7 +74,7 @@ impl Feed {
         if hub.log.compaction_count() != compacted {
             return Ok(None);
         }
-        let chunk = Chunk::activities(&hub.encoder, FrameBuffer::new(epoch), &mut state.view, rows.into_iter());
+        let chunk = FrameSpan::activities(&hub.encoder, FrameBuffer::new(epoch), &mut state.view, rows.into_iter());
         let frames = chunk.after(after, filter, &mut prev);
         Ok(Some(ReplayPage { frames, last: chunk.last, state }))
     }
@@ -173,11 +173,17 @@ impl Feed {
     }
 
     /// A page of older frames, shared by all readers while it is cached.
-    pub(super) async fn page(&self, hub: &Hub, epoch: Epoch, audience: Audience, after: Sequence) -> Result<Chunk, StoreError> {
+    pub(super) async fn page(
+        &self,
+        hub: &Hub,
+        epoch: Epoch,
+        audience: Audience,
+        after: Sequence,
+    ) -> Result<FrameSpan, StoreError> {
         let key = PageKey { log: hub.log.id.clone(), epoch, compacted: hub.log.compaction_count(), audience, after };
         let load = async || {
             let runs = self.logs.read(&hub.log.id, epoch, after, PAGE).await?;
-            Ok(Chunk::events(&hub.encoder, epoch, audience, runs.into_iter().flat_map(Rows), after))
+            Ok(FrameSpan::events(&hub.encoder, epoch, audience, runs.into_iter().flat_map(Rows), after))
         };
         match self.pages.get_value_or_guard_async(&key).await {
             Ok(page) => Ok(page),

@@ -2,7 +2,7 @@
 
 use super::fan_out::{Listeners, give_way};
 use super::pace::Flushed;
-use super::ring::{Chunk, Ring};
+use super::ring::{FrameSpan, Ring};
 use super::{Feed, Frames};
 use crate::encode::native::Encoder;
 use crate::environment;
@@ -153,8 +153,8 @@ impl Hub {
                 let rows = rows.into_iter().flat_map(Rows);
                 let buffer = ring.buffer(epoch);
                 let chunk = match (view.frames, &mut ring.fold) {
-                    (Frames::Events, _) => Chunk::events(&self.encoder, epoch, view.audience, rows, ring.through),
-                    (Frames::Activities, Some(fold)) => Chunk::activities(&self.encoder, buffer, fold, rows),
+                    (Frames::Events, _) => FrameSpan::events(&self.encoder, epoch, view.audience, rows, ring.through),
+                    (Frames::Activities, Some(fold)) => FrameSpan::activities(&self.encoder, buffer, fold, rows),
                     // No reader has built the fold yet; the first one starts at the tail.
                     (Frames::Activities, None) => {
                         ring.restart(&tail);

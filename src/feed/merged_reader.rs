@@ -40,7 +40,7 @@ pub(super) const FOLDS_AT_ONCE: usize = 64;
 pub(super) const MEMBERS_MAX: usize = 16_384;
 
 /// One log of several.
-struct Member {
+struct MemberLog {
     hub: Arc<Hub>,
     audience: Audience,
     frames: Frames,
@@ -70,7 +70,7 @@ struct RunEnd<'m> {
     status: &'static str,
 }
 
-impl Member {
+impl MemberLog {
     /// Calls `push` if the reader has all of a run that has ended, and lacks only its End. The stream stays open.
     fn push_end(&mut self, push: impl FnOnce(RunEnd<'_>)) {
         if !self.end_pending || !(self.is_hydrated || self.frames == Frames::Events) {
@@ -86,7 +86,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for MemberLog {
     fn drop(&mut self) {
         self.hub.log.unfollow(&self.moves);
         self.hub.view(self.audience, self.frames).listeners().leave_set(&self.moves);
@@ -119,7 +119,7 @@ pub struct MergedReader {
     feed: Arc<Feed>,
     request: ReadRequest,
     membership: LogSet,
-    members: Slab<Member>,
+    members: Slab<MemberLog>,
     keys: HashMap<LogId, usize>,
     /// The members that may have more for this reader. It looks at no other.
     active: Vec<usize>,
@@ -299,7 +299,7 @@ impl MergedReader {
                 listeners.join_set(moves);
             };
             let (hub, (), tail) = self.feed.subscribe_open(log, &self.request, join);
-            let mut member = Member {
+            let mut member = MemberLog {
                 // If the epoch has changed, the first round finds that.
                 epoch: self.erased.remove(&id).or(tail.epoch),
                 after: Sequence::NONE,

@@ -47,7 +47,7 @@ use hub::Hub;
 use merged_reader::MergedReader;
 use quick_cache::sync::Cache;
 use reader::Reader;
-use ring::Chunk;
+use ring::FrameSpan;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -107,7 +107,7 @@ fn find_readers<T>(log: &Log, find: impl Fn() -> Option<T>) -> Option<T> {
 pub struct Feed {
     logs: Arc<Logs>,
     hubs: DashMap<LogId, Arc<Hub>>,
-    pages: Cache<PageKey, Chunk, MemoryWeighter>,
+    pages: Cache<PageKey, FrameSpan, MemoryWeighter>,
     sizes: FeedConfig,
     counts: ReaderCounts,
     /// The logs to flush, for the flusher.

@@ -2,7 +2,7 @@
 
 use super::fan_out::Followers;
 use super::hub::{Hub, SharedView};
-use super::ring::{Chunk, HYDRATION_BYTES_MAX, Hydrated, HydrationPass, Ring, SINGLE_PAGE_BYTES_MAX};
+use super::ring::{FrameSpan, HYDRATION_BYTES_MAX, Hydrated, HydrationPass, Ring, SINGLE_PAGE_BYTES_MAX};
 use super::{Feed, Filter, Frames, ReadRequest, ReplayState, StartAt, TryNext};
 use crate::encode::encoded::EncodedFrames;
 use crate::log::StoreError;
@@ -19,7 +19,7 @@ pub struct Reader {
     audience: Audience,
     filter: Filter,
     frames: Frames,
-    place: Place,
+    place: Waking,
     epoch: Option<Epoch>,
     after: Sequence,
     /// Where this reader was when it returned to the start: its snapshots must not be older.
@@ -38,7 +38,7 @@ pub struct Reader {
 }
 
 /// How the reader learns of its view's flushes.
-enum Place {
+enum Waking {
     /// By a wake of its own.
     Woken(watch::Receiver<u64>),
     /// By the task that serves it, under this key.
@@ -54,7 +54,7 @@ enum Replay {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        if let Place::Following(followers, key) = &self.place {
+        if let Waking::Following(followers, key) = &self.place {
             self.view().listeners().unfollow(followers, *key);
         }
         self.hub.readers.fetch_sub(1, Ordering::Relaxed);
@@ -107,7 +107,7 @@ impl Reader {
             audience,
             filter,
             frames,
-            place: Place::Woken(moved),
+            place: Waking::Woken(moved),
             epoch,
             after,
             reached: Sequence::NONE,
@@ -167,7 +167,7 @@ impl Reader {
         }
         // The steps that read the log are boxed: most readers wait, and should not reserve space for their state.
         loop {
-            if let Place::Woken(moved) = &mut self.place {
+            if let Waking::Woken(moved) = &mut self.place {
                 moved.mark_unchanged();
             }
             match self.step() {
@@ -221,14 +221,14 @@ impl Reader {
     /// They call [`Self::try_next`] once now, and after each flush.
     pub fn follow(&mut self, followers: &Arc<Followers>, key: usize) {
         self.view().listeners().follow(followers, key);
-        self.place = Place::Following(followers.clone(), key);
+        self.place = Waking::Following(followers.clone(), key);
     }
 
     /// Gives the reader its own wakes again, for [`Self::next`].
     pub fn unfollow(&mut self) {
         // First, so that the view is never without this reader.
         let moved = self.view().listeners().join();
-        if let Place::Following(followers, key) = std::mem::replace(&mut self.place, Place::Woken(moved)) {
+        if let Waking::Following(followers, key) = std::mem::replace(&mut self.place, Waking::Woken(moved)) {
             self.view().listeners().unfollow(&followers, key);
         }
     }
@@ -369,7 +369,7 @@ impl Reader {
     }
 
     /// The frames of a chunk that this reader gets.
-    fn frames_of(&mut self, chunk: &Chunk) -> Option<EncodedFrames> {
+    fn frames_of(&mut self, chunk: &FrameSpan) -> Option<EncodedFrames> {
         // A reader without a filter gets the same frames, independent of its last one.
         let mut prev = self.prev.unwrap_or_default();
         let frames = chunk.after(self.after, self.own_filter(), &mut prev)?;
@@ -450,8 +450,8 @@ impl Reader {
     /// Waits for the view's next flush. Returns false if none will come.
     async fn moved(&mut self) -> bool {
         match &mut self.place {
-            Place::Woken(moved) => moved.changed().await.is_ok(),
-            Place::Following(..) => unreachable!("a reader that follows another task's wakes is not awaited"),
+            Waking::Woken(moved) => moved.changed().await.is_ok(),
+            Waking::Following(..) => unreachable!("a reader that follows another task's wakes is not awaited"),
         }
     }
 }

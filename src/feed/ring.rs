@@ -12,13 +12,13 @@ use std::collections::VecDeque;
 
 /// The encoded frames of the envelopes `(after, last]`.
 #[derive(Debug, Clone)]
-pub(super) struct Chunk {
+pub(super) struct FrameSpan {
     pub after: Sequence,
     pub last: Sequence,
     pub frames: EncodedFrames,
 }
 
-impl Chunk {
+impl FrameSpan {
     /// Encodes the events of rows after `after` for `audience`.
     pub fn events(encoder: &Encoder, epoch: Epoch, audience: Audience, rows: impl Iterator<Item = Row>, after: Sequence) -> Self {
         let (mut out, mut last) = (FrameBuffer::new(epoch), after);
@@ -75,7 +75,7 @@ pub(super) struct Ring {
     /// The ring has every frame of `(base, through]`.
     pub base: Sequence,
     pub through: Sequence,
-    pub chunks: VecDeque<Chunk>,
+    pub chunks: VecDeque<FrameSpan>,
     bytes: usize,
     /// The status with which the run ended, at `through`.
     pub ended: Option<&'static str>,
@@ -168,7 +168,7 @@ impl Ring {
     /// Adds a flush.
     ///
     /// Of a flush without frames only the position is kept: a reader may wait through a million of them.
-    pub fn push(&mut self, chunk: Chunk, bytes_max: usize) {
+    pub fn push(&mut self, chunk: FrameSpan, bytes_max: usize) {
         self.through = chunk.last;
         self.pages.clear();
         self.shared_activities.retain(|large| !large.frames.is_unique());
@@ -372,7 +372,7 @@ mod tests {
         let rows = [row(ring.through.0 + 1, message, text, audiences)];
         let encoder = Encoder::new(&log());
         let fold = ring.fold.as_mut().unwrap();
-        let chunk = Chunk::activities(&encoder, FrameBuffer::new(Epoch::from_random(EPOCH)), fold, rows.into_iter());
+        let chunk = FrameSpan::activities(&encoder, FrameBuffer::new(Epoch::from_random(EPOCH)), fold, rows.into_iter());
         ring.push(chunk, usize::MAX);
     }
 

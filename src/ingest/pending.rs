@@ -23,12 +23,12 @@ pub(super) struct InFlight {
     /// Whether the writer drops its diagnostics and metrics.
     pub sheds: bool,
     parsed: Mutex<Option<Parsed>>,
-    outcome: Mutex<Outcome>,
+    outcome: Mutex<Acceptance>,
 }
 
 /// The result of a delivery's last acceptance.
 #[derive(Default)]
-struct Outcome {
+struct Acceptance {
     /// `None` until the first acceptance.
     taken: Option<Result<Receipt, IngestError>>,
     commit: Option<Commit>,
@@ -83,7 +83,7 @@ impl InFlight {
 
     /// Sets the result of an acceptance.
     pub fn set(&self, taken: Result<Receipt, IngestError>, commit: Option<Commit>) {
-        *self.outcome.lock() = Outcome { taken: Some(taken), commit };
+        *self.outcome.lock() = Acceptance { taken: Some(taken), commit };
     }
 
     fn read<T>(&self, read: impl FnOnce(&Result<Receipt, IngestError>) -> T) -> Option<T> {

@@ -23,12 +23,12 @@ pub struct ActionOfLog {
 
 /// The deadlines of one store. Times are milliseconds since 1970.
 pub struct Deadlines {
-    inner: Mutex<Inner>,
+    inner: Mutex<DeadlineTable>,
     expired: broadcast::Sender<ActionOfLog>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct DeadlineTable {
     /// The actions by the time of their next check.
     by_time: BTreeSet<(i64, ActionOfLog)>,
     actions: HashMap<ActionOfLog, Deadline>,
@@ -81,7 +81,7 @@ impl Deadlines {
     /// Checks an action again at a later time.
     pub fn postpone(&self, action: &ActionOfLog, until: i64) {
         let mut inner = self.inner.lock();
-        let Inner { by_time, actions } = &mut *inner;
+        let DeadlineTable { by_time, actions } = &mut *inner;
         if let Some(deadline) = actions.get_mut(action) {
             by_time.remove(&(deadline.check_at, action.clone()));
             deadline.check_at = until;
@@ -102,7 +102,7 @@ impl Deadlines {
     }
 }
 
-impl Inner {
+impl DeadlineTable {
     fn set(&mut self, action: ActionOfLog, at: Option<i64>) {
         if self.actions.get(&action).map(|known| known.at) == at {
             return;

@@ -31,17 +31,17 @@ pub enum ListChange {
 }
 
 impl ListChange {
-    fn key(&self) -> Key {
+    fn key(&self) -> ChangeKey {
         match self {
-            Self::Session(session) => Key::Session(session.clone()),
-            Self::AskingLog(log) => Key::Log(log.clone()),
-            Self::Closed(asked) => Key::Action(asked.log.clone(), asked.action.clone()),
+            Self::Session(session) => ChangeKey::Session(session.clone()),
+            Self::AskingLog(log) => ChangeKey::Log(log.clone()),
+            Self::Closed(asked) => ChangeKey::Action(asked.log.clone(), asked.action.clone()),
         }
     }
 }
 
 #[derive(PartialEq, Eq, Hash)]
-enum Key {
+enum ChangeKey {
     Session(SessionId),
     Log(LogId),
     Action(LogId, ActionId),
@@ -49,14 +49,14 @@ enum Key {
 
 /// The last changes of one store.
 pub struct ListChanges {
-    inner: Mutex<Inner>,
+    inner: Mutex<ChangeTable>,
     wake: watch::Sender<()>,
 }
 
-struct Inner {
+struct ChangeTable {
     /// By number, each with the first position at which a reader has it.
     changes: BTreeMap<u64, (u64, ListChange)>,
-    numbers: HashMap<Key, u64>,
+    numbers: HashMap<ChangeKey, u64>,
     /// The number of the last change.
     last: u64,
     /// The number and the position of the last forgotten change.
@@ -69,7 +69,7 @@ impl ListChanges {
     pub fn new(position: u64) -> Self {
         // An erasure has the position after the last append, and may be among them.
         let forgotten = (0, position + 1);
-        let inner = Inner { changes: BTreeMap::new(), numbers: HashMap::new(), last: 0, forgotten };
+        let inner = ChangeTable { changes: BTreeMap::new(), numbers: HashMap::new(), last: 0, forgotten };
         Self { inner: Mutex::new(inner), wake: watch::Sender::default() }
     }
 
@@ -119,7 +119,7 @@ impl ListChanges {
     }
 }
 
-impl Inner {
+impl ChangeTable {
     fn record(&mut self, position: u64, change: ListChange) {
         self.last += 1;
         if let Some(earlier) = self.numbers.insert(change.key(), self.last) {

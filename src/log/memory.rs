@@ -16,12 +16,12 @@ use std::collections::{BTreeMap, HashMap};
 /// Logs in memory, behind one lock. A holder keeps the lock only as long as it copies a few handles.
 #[derive(Default)]
 pub struct MemoryStore {
-    inner: RwLock<Inner>,
+    inner: RwLock<StoredLogs>,
 }
 
 #[derive(Default)]
-struct Inner {
-    logs: HashMap<LogId, Log>,
+struct StoredLogs {
+    logs: HashMap<LogId, StoredLog>,
     /// The logs in the order of creation.
     created: BTreeMap<u64, LogId>,
     /// Bodies, with the log that owns each.
@@ -30,7 +30,7 @@ struct Inner {
     epoch: Option<Epoch>,
 }
 
-struct Log {
+struct StoredLog {
     epoch: Epoch,
     created: u64,
     /// Ordered by sequence.
@@ -48,7 +48,7 @@ struct AppendEntry {
     stored: StoredAppend,
 }
 
-impl Log {
+impl StoredLog {
     fn last(&self) -> Sequence {
         self.appends.last().map_or(Sequence::NONE, |append| append.last)
     }
@@ -71,12 +71,12 @@ impl MemoryStore {
     }
 }
 
-impl Inner {
+impl StoredLogs {
     fn append(&mut self, PlacedAppend { append, place }: &PlacedAppend) {
         if place.creates {
             self.created.insert(place.number, append.log.clone());
             let (epoch, created) = (append.epoch, place.number);
-            let log = Log { epoch, created, appends: Vec::new(), state: BTreeMap::new(), checkpoints: BTreeMap::new() };
+            let log = StoredLog { epoch, created, appends: Vec::new(), state: BTreeMap::new(), checkpoints: BTreeMap::new() };
             self.logs.insert(append.log.clone(), log);
         }
         self.epoch.get_or_insert(append.epoch);

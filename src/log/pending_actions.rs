@@ -53,11 +53,11 @@ impl OpenAction {
 /// The pending actions of one store.
 #[derive(Default)]
 pub struct PendingActions {
-    inner: RwLock<Inner>,
+    inner: RwLock<PendingTable>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct PendingTable {
     logs: HashMap<LogId, AskingLog>,
     /// The logs with pending actions, by scope.
     scopes: HashMap<LogId, BTreeSet<LogId>>,
@@ -201,7 +201,7 @@ impl PendingActions {
     }
 }
 
-impl Inner {
+impl PendingTable {
     fn logs_of(&self, scope: &LogId) -> impl Iterator<Item = &AskingLog> {
         self.scopes.get(scope).into_iter().flatten().filter_map(|log| self.logs.get(log))
     }

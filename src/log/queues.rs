@@ -23,14 +23,14 @@ use tokio::time::Instant;
 /// The queues of one store.
 #[derive(Default)]
 pub struct Queues {
-    inner: Mutex<Inner>,
+    inner: Mutex<QueueTable>,
     /// Signals that a control may be due.
     due: Notify,
 }
 
 #[derive(Default)]
-struct Inner {
-    items: BTreeMap<u64, Item>,
+struct QueueTable {
+    items: BTreeMap<u64, QueuedControl>,
     /// The queued controls of each agent, by position.
     queues: HashMap<AgentId, BTreeSet<u64>>,
     leases: HashMap<Box<str>, u64>,
@@ -39,7 +39,7 @@ struct Inner {
     last: u64,
 }
 
-struct Item {
+struct QueuedControl {
     log: LogId,
     /// The session of the control, or a run that has none.
     scope: LogId,
@@ -59,7 +59,7 @@ struct Wait {
     was_held: bool,
 }
 
-impl Item {
+impl QueuedControl {
     /// Whether an action holds the control back.
     fn is_held(&self, holds_back: &impl Fn(&LogId, &AgentId) -> bool) -> bool {
         self.wait.is_some() && holds_back(&self.scope, &self.open.agent)
@@ -147,7 +147,7 @@ impl Queues {
     /// Wakes those who may take or free the messages of this scope: an action there is no longer pending.
     pub fn wake(&self, scope: &LogId) {
         let inner = self.inner.lock();
-        let waiting = |item: &&Item| item.wait.is_some() && item.scope == *scope;
+        let waiting = |item: &&QueuedControl| item.wait.is_some() && item.scope == *scope;
         let agents: BTreeSet<_> = inner.items.values().filter(waiting).map(|item| &item.open.agent).collect();
         for agent in &agents {
             inner.notify(agent);
@@ -300,7 +300,7 @@ impl Queues {
         holds_back: impl Fn(&LogId, &AgentId) -> bool,
     ) -> Vec<Due> {
         let mut inner = self.inner.lock();
-        let is_over = |item: &Item| item.lease.as_ref().and_then(|lease| lease.until).is_some_and(|until| until <= now);
+        let is_over = |item: &QueuedControl| item.lease.as_ref().and_then(|lease| lease.until).is_some_and(|until| until <= now);
         let over: Vec<_> = inner.items.values().filter(|item| is_over(item)).filter_map(|item| item.lease.as_ref()).collect();
         let over: Vec<Box<str>> = over.into_iter().map(|lease| lease.token.clone()).collect();
         for lease in over {
@@ -359,7 +359,7 @@ impl Queues {
     }
 }
 
-impl Inner {
+impl QueueTable {
     /// Adds or updates a control; whether it has just become obsolete.
     fn upsert(&mut self, (log, scope): (&LogId, LogId), open: &OpenControl, wait: Option<Wait>, is_obsolete: bool) -> bool {
         self.last = self.last.max(open.queue_position);
@@ -380,7 +380,7 @@ impl Inner {
             return is_news;
         }
         let log = log.clone();
-        let item = Item { log, scope, open: open.clone(), is_obsolete, is_undelivered: false, lease: None, wait };
+        let item = QueuedControl { log, scope, open: open.clone(), is_obsolete, is_undelivered: false, lease: None, wait };
         let is_due = is_obsolete || item.is_unstarted();
         self.items.insert(open.queue_position, item);
         self.enqueue(open.queue_position, &open.agent);

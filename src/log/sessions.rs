@@ -45,13 +45,13 @@ pub const ANCESTORS_MAX: usize = 256;
 /// The sessions of one store.
 #[derive(Default)]
 pub struct Sessions {
-    inner: RwLock<Inner>,
+    inner: RwLock<SessionTable>,
     /// The pending actions below each session, with the version of the counts that they were computed from.
     below: Mutex<Option<(u64, Arc<PendingBelow>)>>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct SessionTable {
     /// Boxed, because a table of many has room for twice as many.
     sessions: HashMap<SessionId, Box<Session>>,
     by_created: BTreeMap<u64, SessionId>,
@@ -107,7 +107,7 @@ impl Sessions {
     /// # Errors
     /// [`StoreError`] from the store.
     pub fn load(store: &dyn Store, also: impl Fn(&LogId, Option<&Summary>)) -> Result<Self, StoreError> {
-        let mut inner = Inner::default();
+        let mut inner = SessionTable::default();
         for kind in [LogKind::Run, LogKind::Session] {
             let mut before = None;
             loop {
@@ -352,7 +352,7 @@ impl Sessions {
     }
 }
 
-impl Inner {
+impl SessionTable {
     fn parent_of(&self, session: &SessionId) -> Option<&SessionId> {
         self.sessions.get(session)?.parent.as_ref().map(|(_, parent)| parent)
     }

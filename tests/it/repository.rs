@@ -297,6 +297,62 @@ fn no_module_uses_super_to_escape_the_module_order() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+/// The crates and modules in the order of the path, and which of those above each of them uses.
+fn structure() -> String {
+    let names = modules(SERVER);
+    let crates = read(&repository(SERVER).join("lib.rs"));
+    let crate_of = |name: &str| {
+        let line =
+            crates.lines().find_map(|line| line.strip_suffix(&format!(" as {name};"))?.strip_prefix("pub use proscenium_"))?;
+        Some(line.to_owned())
+    };
+    let of_crate = |name: &str| -> BTreeSet<String> {
+        let manifest = read(&repository("crates").join(crate_of(name).unwrap_or_default()).join("Cargo.toml"));
+        let dependencies = manifest.split("[dev-dependencies]").next().unwrap_or_default();
+        names
+            .iter()
+            .filter(|name| dependencies.contains(&format!("proscenium-{}.", crate_of(name).unwrap_or_default())))
+            .cloned()
+            .collect()
+    };
+    let of_module = |name: &str| -> BTreeSet<String> {
+        let is_test = |file: &str| file.contains("/tests/") || file.ends_with("tests.rs");
+        let files = list_files(SERVER, "rs").into_iter().filter(|path| {
+            let file = path_in_package(path);
+            !is_test(&file) && file.trim_end_matches(".rs").split('/').next() == Some(name)
+        });
+        let code = |path: PathBuf| read(&path).split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
+        files.flat_map(|path| used_modules(&code(path))).filter(|used| used != name).collect()
+    };
+    let width = names.iter().map(String::len).max().unwrap_or_default();
+    let mut text = String::new();
+    for (at, name) in names.iter().enumerate() {
+        let uses = if crate_of(name).is_some() { of_crate(name) } else { of_module(name) };
+        let marks: Vec<&str> = names[..at].iter().map(|other| if uses.contains(other) { "■" } else { "·" }).collect();
+        let place = crate_of(name).map_or_else(|| "src".to_owned(), |of| format!("crates/{of}"));
+        let line = format!("{:>2} {name:width$}  {place:18} {}", at + 1, marks.join("  "));
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    let numbers: Vec<String> = (1..names.len()).map(|number| format!("{number:<2}")).collect();
+    text + format!("{}{}", " ".repeat(width + 24), numbers.join(" ")).trim_end() + "\n"
+}
+
+#[test]
+fn the_picture_of_crates_and_modules_is_current() {
+    const PAGE: &str = "docs/src/architecture.md";
+    const BEGIN: &str = "<!-- structure -->\n```text\n";
+    let page = read(&repository(PAGE));
+    let (before, rest) = page.split_once(BEGIN).expect("the page has a place for the picture");
+    let (shown, after) = rest.split_once("```").expect("the block ends");
+    let structure = structure();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(repository(PAGE), format!("{before}{BEGIN}{structure}```{after}")).expect("the page can be written");
+        return;
+    }
+    assert_eq!(shown, structure, "the picture in {PAGE} is stale: UPDATE_DOCS=1 cargo test --test it repository");
+}
+
 #[test]
 fn every_file_opens_with_a_module_doc() {
     let without: Vec<_> = source_files()

@@ -18,6 +18,7 @@ pub mod frames;
 pub mod lists;
 pub mod native;
 pub mod placeholders;
+mod sent_text;
 pub mod translations;
 pub mod translator;
 

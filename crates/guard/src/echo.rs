@@ -7,7 +7,7 @@
 
 use super::HOLDING_STREAMS_MAX;
 use super::secrets::REDACTED;
-use super::stream::{Key, Skeleton, Streamed};
+use super::stream::{Skeleton, StreamKey, Streamed};
 use http::HeaderMap;
 use proscenium_model::Draft;
 use std::borrow::Cow;
@@ -85,7 +85,7 @@ impl KnownSecrets {
 
 /// The ends of streams that may be beginnings of known values, the oldest first. At most [`HOLDING_STREAMS_MAX`].
 #[derive(Debug, Default)]
-pub(super) struct Echoes(Vec<(Key, Held)>);
+pub(super) struct Echoes(Vec<(StreamKey, Held)>);
 
 #[derive(Debug)]
 struct Held {
@@ -117,7 +117,7 @@ impl Echoes {
     ///
     /// Returns held text that must pass before the chunk: it is for another audience, or too many streams hold some.
     pub(super) fn feed(&mut self, known: &KnownSecrets, draft: &Draft, streamed: &mut Streamed) -> Vec<Draft> {
-        let key = Key::of(draft);
+        let key = StreamKey::of(draft);
         let (mut before, mut shown) = (Vec::new(), 0);
         let mut text = std::mem::take(&mut streamed.text);
         if let Some(at) = self.0.iter().position(|(held, _)| *held == key) {
@@ -152,7 +152,7 @@ impl Echoes {
     }
 
     /// Takes the text of streams that end.
-    pub(super) fn end(&mut self, known: &KnownSecrets, ended: impl Fn(&Key) -> bool) -> Vec<Draft> {
+    pub(super) fn end(&mut self, known: &KnownSecrets, ended: impl Fn(&StreamKey) -> bool) -> Vec<Draft> {
         self.0.extract_if(.., |(key, _)| ended(key)).map(|(_, held)| held.into_draft(known)).collect()
     }
 }

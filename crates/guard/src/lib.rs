@@ -49,7 +49,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use stream::{Key, SavedStream, Stream, Streamed};
+use stream::{SavedStream, Stream, StreamKey, Streamed};
 
 /// The most streams of one log that may hold back a tail.
 ///
@@ -132,7 +132,7 @@ impl<'d> Guarded<'d> {
 /// The guard of one log: it remembers the log's open text streams.
 #[derive(Debug, Default)]
 pub struct Guard {
-    streams: HashMap<Key, Stream>,
+    streams: HashMap<StreamKey, Stream>,
     /// What the deliverer of the next drafts must not repeat.
     known: Option<Arc<KnownSecrets>>,
     echoes: Echoes,
@@ -285,7 +285,7 @@ impl Guard {
     }
 
     fn pass_chunk(&mut self, draft: &mut Draft, streamed: Streamed, send: &mut dyn FnMut(&mut Draft)) {
-        let key = Key::of(draft);
+        let key = StreamKey::of(draft);
         self.clock += 1;
         if let Some(stream) = self.streams.get_mut(&key) {
             let held = stream.is_holding();
@@ -337,7 +337,7 @@ impl Guard {
     }
 
     /// Ends the streams that `ended` selects, the oldest first.
-    fn end(&mut self, ended: impl Fn(&Key) -> bool, send: &mut dyn FnMut(&mut Draft)) {
+    fn end(&mut self, ended: impl Fn(&StreamKey) -> bool, send: &mut dyn FnMut(&mut Draft)) {
         if !self.echoes.is_empty() {
             let held = self.echoes.end(&self.known.clone().unwrap_or_default(), &ended);
             self.pass_held(held, send);

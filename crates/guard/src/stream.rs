@@ -27,7 +27,7 @@ enum Kind {
 
 /// The identity of a stream in its log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct StreamKey {
     kind: Kind,
     message: Option<MessageId>,
     part: Option<PartId>,
@@ -59,7 +59,7 @@ fn completes_input(draft: &Draft) -> bool {
     call.is_some_and(|call| call.input.is_some() || call.state.as_deref() == Some("input-available"))
 }
 
-impl Key {
+impl StreamKey {
     /// The stream of a chunk. The caller has redacted ids and channel, because the key is saved.
     pub(super) fn of(draft: &Draft) -> Self {
         let kind = match draft.event_type {
@@ -511,9 +511,9 @@ impl SavedStream {
     ///
     /// The saved form goes to disk. A held text that may be most of a secret is saved as the mark, and reads so after a
     /// restart. A text too short for a secret is saved unchanged.
-    pub(super) fn of(key: &Key, stream: &Stream) -> Self {
+    pub(super) fn of(key: &StreamKey, stream: &Stream) -> Self {
         let (scan, gives_up) = stream.scan.for_storage();
-        let Key { kind, message, part, agent, call, channel } = key.clone();
+        let StreamKey { kind, message, part, agent, call, channel } = key.clone();
         let ids = Ids { message, part, agent, tool_call: call, ..Ids::default() };
         let kept = if gives_up { 1 } else { stream.held.len() };
         let held = stream.held.iter().take(kept);
@@ -523,7 +523,7 @@ impl SavedStream {
     }
 
     /// Restores the stream; `None` if the saved form is inconsistent.
-    pub(super) fn restore(self, age: u64) -> Option<(Key, Stream)> {
+    pub(super) fn restore(self, age: u64) -> Option<(StreamKey, Stream)> {
         let mut held = self.held;
         if let Some(mut draft) = self.tail {
             if draft.event_type == EventType::ToolOutputDelta {
@@ -539,7 +539,7 @@ impl SavedStream {
             return None;
         }
         let ids = self.ids;
-        let key = Key {
+        let key = StreamKey {
             kind: self.kind,
             message: ids.message,
             part: ids.part,

@@ -38,15 +38,15 @@ pub fn read(mut op: Value) -> ContentOperation {
     let Some((kind, at)) = shape(&op) else { return ContentOperation::FromSource(op) };
     let value = op.get_mut("value").map(Value::take).unwrap_or_default();
     match kind {
-        Kind::Add => ContentOperation::Add(at, value),
-        Kind::Replace => ContentOperation::Replace(at, value),
-        Kind::Remove => ContentOperation::Remove(at),
-        Kind::Push => ContentOperation::Push(at, value),
-        Kind::RemoveFirst => ContentOperation::RemoveFirst(at),
+        OperationKind::Add => ContentOperation::Add(at, value),
+        OperationKind::Replace => ContentOperation::Replace(at, value),
+        OperationKind::Remove => ContentOperation::Remove(at),
+        OperationKind::Push => ContentOperation::Push(at, value),
+        OperationKind::RemoveFirst => ContentOperation::RemoveFirst(at),
     }
 }
 
-enum Kind {
+enum OperationKind {
     Add,
     Replace,
     Remove,
@@ -55,7 +55,7 @@ enum Kind {
 }
 
 /// What an operation does, and where; `None` unless it is written as the server writes it.
-fn shape(op: &Value) -> Option<(Kind, MemberPlace)> {
+fn shape(op: &Value) -> Option<(OperationKind, MemberPlace)> {
     let mut members = op.as_object()?.iter();
     let mut text = |name: &str| members.next().filter(|(member, _)| *member == name)?.1.as_str();
     let (op, path) = (text("op")?, text("path")?);
@@ -75,11 +75,11 @@ fn shape(op: &Value) -> Option<(Kind, MemberPlace)> {
         ref content => (Within::Content, content),
     };
     let (kind, token) = match (op, tokens, has_value) {
-        ("add", [member], true) => (Kind::Add, member),
-        ("add", [member, "-"], true) => (Kind::Push, member),
-        ("replace", [member], true) => (Kind::Replace, member),
-        ("remove", [member], false) => (Kind::Remove, member),
-        ("remove", [member, "0"], false) => (Kind::RemoveFirst, member),
+        ("add", [member], true) => (OperationKind::Add, member),
+        ("add", [member, "-"], true) => (OperationKind::Push, member),
+        ("replace", [member], true) => (OperationKind::Replace, member),
+        ("remove", [member], false) => (OperationKind::Remove, member),
+        ("remove", [member, "0"], false) => (OperationKind::RemoveFirst, member),
         _ => return None,
     };
     let member = unescaped(token);

@@ -3,7 +3,7 @@
 //! The members that have more wait in a queue, by the commit position of their next append. The reader takes the
 //! earliest append, over and over. It reads a page of a log when that log comes first, and each page once.
 
-use super::{Load, Member, MergedReader};
+use super::{Load, MemberLog, MergedReader};
 use crate::encode::encoded::FrameBuffer;
 use crate::feed::merged::{ALL_ROWS, order_position};
 use crate::feed::{Filter, Frames, PAGE};
@@ -226,7 +226,7 @@ impl MergedReader {
 }
 
 /// Appends an event, if the filter accepts it.
-fn event(filter: &Filter, member: &mut Member, row: &Row, position: Sequence, out: &mut FrameBuffer) {
+fn event(filter: &Filter, member: &mut MemberLog, row: &Row, position: Sequence, out: &mut FrameBuffer) {
     let Some(view) = filter.text_of(row) else { return };
     // The reader's previous event, which compaction may have deleted.
     let prev = member.prev.replace(row.sequence()).unwrap_or_else(|| row.prev(filter.audience));

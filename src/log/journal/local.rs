@@ -70,7 +70,7 @@ struct Files {
     last: AtomicU64,
     writer: Mutex<Writer>,
     /// Where the record after this position begins, for the reader that goes on.
-    next_read: Mutex<Option<(u64, Place)>>,
+    next_read: Mutex<Option<(u64, SegmentPlace)>>,
 }
 
 struct Writer {
@@ -95,7 +95,7 @@ struct Segment {
 
 /// A place in a segment.
 #[derive(Clone)]
-struct Place {
+struct SegmentPlace {
     segment: Arc<Segment>,
     offset: u64,
 }
@@ -311,7 +311,7 @@ impl Files {
     }
 
     /// Finds where the record `position` begins, which the journal has.
-    fn find(&self, position: u64) -> Result<Place, StoreError> {
+    fn find(&self, position: u64) -> Result<SegmentPlace, StoreError> {
         if let Some((known, place)) = &*self.next_read.lock()
             && *known == position
         {
@@ -323,7 +323,7 @@ impl Files {
             let found = after.checked_sub(1).map(|at| segments[at].clone());
             found.ok_or_else(|| forgotten(position - 1, segments[0].first))?
         };
-        let mut place = Place { offset: SEGMENT_HEADER_BYTES, segment };
+        let mut place = SegmentPlace { offset: SEGMENT_HEADER_BYTES, segment };
         for skipped in place.segment.first..position {
             place.offset += place.segment.record(place.offset, skipped)?.1;
         }
@@ -340,7 +340,7 @@ impl Files {
                 None => self.find(position)?,
             };
             if let Some(next) = self.next_segment(&at.segment).filter(|next| next.first == position) {
-                at = Place { segment: next, offset: SEGMENT_HEADER_BYTES };
+                at = SegmentPlace { segment: next, offset: SEGMENT_HEADER_BYTES };
             }
             let (body, stored) = match at.segment.record(at.offset, position) {
                 Ok(found) => found,
@@ -354,7 +354,7 @@ impl Files {
                 break;
             }
             read.push(Record { position, body });
-            place = Some(Place { offset: at.offset + stored, ..at });
+            place = Some(SegmentPlace { offset: at.offset + stored, ..at });
         }
         if let (Some(place), Some(record)) = (place, read.last()) {
             *self.next_read.lock() = Some((record.position + 1, place));

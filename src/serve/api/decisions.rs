@@ -29,7 +29,7 @@ const READ_LIMIT: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
 const DECIDING: [&str; 4] = ["approve", "reject", "answer", "edit"];
 
 /// The place of a decision in an answer: the creation order of its log, and the sequence that decided.
-type Place = (u64, u64);
+type DecisionPlace = (u64, u64);
 
 /// `GET /v1/runs/{run}/decisions`.
 pub async fn of_run(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
@@ -53,7 +53,7 @@ async fn answer(app: &App, uri: &Uri, logs: Vec<(u64, LogId)>) -> Result<Respons
     let query = Query::from_uri(uri);
     let (limit, audience) = (query.page_size()?, query.audience()?);
     let after = query.get("cursor").map(parse_place).transpose()?.unwrap_or((0, 0));
-    let mut found: Vec<(Place, Value)> = Vec::new();
+    let mut found: Vec<(DecisionPlace, Value)> = Vec::new();
     let mut next = None;
     for (n, (created, log)) in logs.into_iter().filter(|(created, _)| *created >= after.0).enumerate() {
         if n == LOGS_PER_REQUEST {
@@ -75,7 +75,7 @@ async fn answer(app: &App, uri: &Uri, logs: Vec<(u64, LogId)>) -> Result<Respons
     Ok(no_store_json(echo(&query, json!({ "decisions": decisions, "nextCursor": next }))))
 }
 
-fn parse_place(text: &str) -> Result<Place, Problem> {
+fn parse_place(text: &str) -> Result<DecisionPlace, Problem> {
     let read = text.split_once('-').and_then(|(created, sequence)| Some((created.parse().ok()?, sequence.parse().ok()?)));
     read.ok_or_else(|| {
         let detail = format!("The query's cursor is {}. It must be a nextCursor of this list.", quoted(text));
@@ -117,7 +117,7 @@ fn content_of<'v>(view: &'v View, action: &str) -> Option<&'v Map<String, Value>
 
 /// An envelope about a request.
 #[derive(Clone, Copy)]
-struct Step {
+struct DecisionStep {
     sequence: Sequence,
     at: Option<jiff::Timestamp>,
 }
@@ -125,16 +125,16 @@ struct Step {
 /// One request of an action.
 struct Request {
     action: Box<str>,
-    asked: Step,
+    asked: DecisionStep,
     /// The decision that stands: its step and its envelope.
-    control: Option<(Step, Value)>,
-    resolved: Option<(Step, Value)>,
+    control: Option<(DecisionStep, Value)>,
+    resolved: Option<(DecisionStep, Value)>,
 }
 
 impl Request {
-    fn control_changed(&mut self, step: Step, event: Value) {
+    fn control_changed(&mut self, step: DecisionStep, event: Value) {
         let payload = &event["payload"];
-        let is_known = |(_, known): &(Step, Value)| known["payload"]["controlId"] == payload["controlId"];
+        let is_known = |(_, known): &(DecisionStep, Value)| known["payload"]["controlId"] == payload["controlId"];
         let decides = event["control"].as_str().is_some_and(|control| DECIDING.contains(&control));
         match payload["status"].as_str() {
             Some("submitted") if decides && self.control.is_none() => self.control = Some((step, event)),
@@ -146,11 +146,11 @@ impl Request {
     }
 
     /// The step that decided; `None` for a request without a decision.
-    fn decided(&self) -> Option<Step> {
+    fn decided(&self) -> Option<DecisionStep> {
         self.control.as_ref().or(self.resolved.as_ref()).map(|(step, _)| *step)
     }
 
-    fn to_json(&self, end: Step, content: Option<&Map<String, Value>>) -> Value {
+    fn to_json(&self, end: DecisionStep, content: Option<&Map<String, Value>>) -> Value {
         let member = |name: &str| content.and_then(|content| content.get(name)).cloned();
         let (control, resolved) = (self.control.as_ref(), self.resolved.as_ref());
         let of_control =
@@ -183,8 +183,8 @@ impl Request {
 
     /// Who decided, as the envelopes say. A runtime that resolved its action alone decided itself.
     fn decided_by(&self) -> Option<Value> {
-        let stated = |event: &(Step, Value)| event.1["payload"].get("decidedBy").cloned();
-        let by_runtime = |event: &(Step, Value)| {
+        let stated = |event: &(DecisionStep, Value)| event.1["payload"].get("decidedBy").cloned();
+        let by_runtime = |event: &(DecisionStep, Value)| {
             let at = event.0.at.map(|at| format!("{at:.3}"));
             (event.1["payload"]["synthetic"] != true).then(|| json!({ "via": "runtime", "at": at }))
         };
@@ -246,7 +246,7 @@ fn event_of_action(envelope: &[u8]) -> Option<Value> {
 
 impl Requests {
     fn apply(&mut self, sequence: Sequence, event: Value) {
-        let step = Step { sequence, at: event["receivedAt"].as_str().and_then(|at| at.parse().ok()) };
+        let step = DecisionStep { sequence, at: event["receivedAt"].as_str().and_then(|at| at.parse().ok()) };
         let action = event["actionId"].as_str().unwrap_or_default();
         let open = self.newest.get(action).map(|at| &mut self.all[*at]).filter(|request| request.resolved.is_none());
         match (event["type"].as_str(), open) {

@@ -2,9 +2,7 @@
 
 use crate::call_members::{is_kept, is_of_progress, makes_result, progress_members, streams_result};
 use proscenium_projection::change::{ContentOperation, Within};
-use proscenium_projection::members::{
-    CallState as Lifecycle, Member, MemberType, OUTPUT_CHANNELS, OUTPUT_TEXT, TypedContent, WITHHELD,
-};
+use proscenium_projection::members::{CallState, Member, MemberType, OUTPUT_CHANNELS, OUTPUT_TEXT, TypedContent, WITHHELD};
 use proscenium_projection::tool_call::{
     ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME, TRUNCATED, UNTRUSTED,
 };
@@ -29,10 +27,10 @@ pub(super) fn is_live(content: &Map<String, Value>) -> bool {
     let has_all = content.has(INPUT) || content.has(AWAITS) || content.has(ACTION_ID);
     !has_all
         && match content.read(STATE) {
-            None | Some(Lifecycle::Running | Lifecycle::InputStreaming) => true,
+            None | Some(CallState::Running | CallState::InputStreaming) => true,
             // A tool may report before its arguments arrive (Responses `in_progress`).
-            Some(Lifecycle::Progress) => !content.has(INPUT_TEXT),
-            Some(Lifecycle::InputAvailable | Lifecycle::OutputAvailable | Lifecycle::OutputError | Lifecycle::Cancelled) => false,
+            Some(CallState::Progress) => !content.has(INPUT_TEXT),
+            Some(CallState::InputAvailable | CallState::OutputAvailable | CallState::OutputError | CallState::Cancelled) => false,
         }
 }
 
@@ -42,7 +40,7 @@ pub(super) fn awaits_client_result(content: &Map<String, Value>) -> bool {
 }
 
 pub(super) fn has_ended(content: &Map<String, Value>) -> bool {
-    content.read(STATE).is_some_and(Lifecycle::is_end)
+    content.read(STATE).is_some_and(CallState::is_end)
 }
 
 /// The call's arguments as compact JSON text, streamed or not.
@@ -77,14 +75,14 @@ pub(super) struct CallResult {
 pub(super) fn result_of<'c>(
     get: impl Fn(&str) -> Result<Option<&'c Value>, NotRetained>,
 ) -> Result<Option<CallResult>, NotRetained> {
-    let Some(state) = get(STATE.name())?.and_then(Lifecycle::read) else { return Ok(None) };
+    let Some(state) = get(STATE.name())?.and_then(CallState::read) else { return Ok(None) };
     let mut metadata = Map::new();
-    if state != Lifecycle::OutputAvailable {
+    if state != CallState::OutputAvailable {
         metadata.insert("state".into(), state.as_str().into());
     }
     let content = match state {
         end if end.is_end() && get(WITHHELD.name())? == Some(&Value::Bool(true)) => json!({ "withheld": true }).to_string(),
-        Lifecycle::OutputAvailable => {
+        CallState::OutputAvailable => {
             for (member, name) in [(OUTPUT_REF, "outputRef"), (TRUNCATED, "truncated"), (UNTRUSTED, "untrusted")] {
                 metadata.extend(get(member.name())?.map(|value| (name.to_owned(), value.clone())));
             }
@@ -104,25 +102,25 @@ pub(super) fn result_of<'c>(
                 },
             }
         }
-        Lifecycle::OutputError => {
+        CallState::OutputError => {
             let nothing = json!({ "message": "The call failed without an error message." });
             json!({ "error": get(ERROR.name())?.unwrap_or(&nothing) }).to_string()
         }
-        Lifecycle::Cancelled => {
+        CallState::Cancelled => {
             let mut content = json!({ "cancelled": true });
             if let Some(error) = get(ERROR.name())? {
                 content["error"] = error.clone();
             }
             content.to_string()
         }
-        Lifecycle::InputStreaming | Lifecycle::InputAvailable | Lifecycle::Running | Lifecycle::Progress => return Ok(None),
+        CallState::InputStreaming | CallState::InputAvailable | CallState::Running | CallState::Progress => return Ok(None),
     };
     Ok(Some(CallResult { content, metadata }))
 }
 
 /// The retained state of a call: the small members, and the names of the others.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct CallState(Arc<Map<String, Value>>);
+pub(super) struct KnownCall(Arc<Map<String, Value>>);
 
 /// The effect of one patch on a call.
 #[derive(Debug, Default)]
@@ -139,7 +137,7 @@ pub(super) struct CallPatch {
     pub report: Vec<ContentOperation>,
 }
 
-impl CallState {
+impl KnownCall {
     /// Retains the state of a content.
     pub fn of(content: &Map<String, Value>) -> Self {
         let mut call_state = Self::default();
@@ -225,7 +223,7 @@ impl CallPatch {
     ///
     /// # Errors
     /// A part of the report was sent earlier and not retained.
-    pub fn first_report(&self, call_state: &CallState) -> Result<Map<String, Value>, NotRetained> {
+    pub fn first_report(&self, call_state: &KnownCall) -> Result<Map<String, Value>, NotRetained> {
         let mut report = Map::new();
         for member in progress_members() {
             report.extend(call_state.get(self, member)?.map(|value| (member.to_owned(), value.clone())));
@@ -417,7 +415,7 @@ mod tests {
     #[test]
     fn a_patch_reports_members_whose_values_were_not_retained() {
         let content = json!({"state": "progress", "tool_name": "x", "output_text": ["long"], "status": "running"});
-        let mut call_state = CallState::of(content.as_object().unwrap());
+        let mut call_state = KnownCall::of(content.as_object().unwrap());
         let ops = |value: Value| serde_json::from_value::<Vec<ContentOperation>>(value).unwrap();
         let change = call_state.apply(&ops(json!([{"op": "replace", "path": "/state", "value": "output-available"}]))).unwrap();
         assert!(change.affects_result);

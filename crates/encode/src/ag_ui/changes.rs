@@ -3,11 +3,12 @@
 use super::attribution::{self, Attribution};
 use super::call::{self, JsonCompactor, NotRetained};
 use super::events::{self, Bracket};
-use super::items::{self, Body, Item, Key, PartKind, SortKey};
-use super::sent::{ClientCopy, SentMessage, TextDigest, result_digest};
+use super::items::{self, Body, Item, MessageKey, PartKind, SortKey};
+use super::sent::{ClientCopy, SentMessage, result_digest};
 use super::{AgUi, ClientRun};
 use crate::Flow;
 use crate::frames::{ActivityView, Delta, Frame};
+use crate::sent_text::SentText;
 use proscenium_projection::change::{ContentOperation, MemberPlace, Within};
 use proscenium_projection::members::{MemberType, PARTS, TEXT, TextStatus, TypedContent};
 use proscenium_projection::message::{self, part};
@@ -24,13 +25,13 @@ const KNOWN: SortKey = (0, 0, 0, 0);
 enum Update {
     Item(Box<Item>),
     /// Append to a text.
-    Append(Key, String),
+    Append(MessageKey, String),
     /// Replace a text.
-    Whole(Key, String),
+    Whole(MessageKey, String),
     /// Set whether the text may grow.
-    Live(Key, bool),
+    Live(MessageKey, bool),
     Call(Box<str>, Operations),
-    Patch(Key, Operations),
+    Patch(MessageKey, Operations),
     State(Value),
     StatePatch(Operations),
     Agent(Box<str>),
@@ -114,7 +115,7 @@ impl AgUi {
 
     /// Adds the updates of an activity's change.
     fn add_delta(&mut self, Delta { kind, id, operations }: Delta, updates: &mut Updates) -> Result<(), NotRetained> {
-        let (call, reasoning) = (Key::Call(id.clone()), Key::Reasoning(id.clone()));
+        let (call, reasoning) = (MessageKey::Call(id.clone()), MessageKey::Reasoning(id.clone()));
         match &*kind {
             run::KIND => {}
             state::KIND => updates.push((KNOWN, Update::StatePatch(operations))),
@@ -138,7 +139,7 @@ impl AgUi {
                     }
                     _ => {}
                 }
-                updates.push((KNOWN, Update::Patch(Key::Activity(kind, id), operations)));
+                updates.push((KNOWN, Update::Patch(MessageKey::Activity(kind, id), operations)));
             }
         }
         Ok(())
@@ -234,7 +235,7 @@ impl AgUi {
         Ok(())
     }
 
-    fn is_live(&self, key: &Key) -> bool {
+    fn is_live(&self, key: &MessageKey) -> bool {
         self.live.iter().any(|(live, _)| live == key)
     }
 
@@ -311,7 +312,7 @@ impl AgUi {
     }
 
     /// Appends to a text, ends it, or reopens it.
-    fn append(&mut self, key: &Key, more: &str, is_live: bool, events: &mut Vec<Value>) {
+    fn append(&mut self, key: &MessageKey, more: &str, is_live: bool, events: &mut Vec<Value>) {
         let was = self.live.iter().position(|(live, _)| live == key);
         if more.is_empty() && was.is_some() == is_live {
             return;
@@ -335,7 +336,7 @@ impl AgUi {
         }
     }
 
-    fn send_patch(&mut self, key: &Key, patch: &[ContentOperation], events: &mut Vec<Value>) {
+    fn send_patch(&mut self, key: &MessageKey, patch: &[ContentOperation], events: &mut Vec<Value>) {
         if let Some(SentMessage::Activity { id, kind }) = self.sent.messages.get(key) {
             let event = json!({ "type": "ACTIVITY_DELTA", "messageId": id, "activityType": kind, "patch": patch });
             self.open_run(events);
@@ -344,7 +345,7 @@ impl AgUi {
     }
 
     fn apply_to_call(&mut self, id: &str, operations: &[ContentOperation], events: &mut Vec<Value>) -> Result<(), NotRetained> {
-        let key = Key::Call(id.into());
+        let key = MessageKey::Call(id.into());
         let agent = self.sent.activity(tool_call::KIND, id).and_then(|place| place.agent.clone());
         let Some(SentMessage::Call { digest, compactor, call_state, .. }) = self.sent.messages.get_mut(&key) else {
             return Ok(());
@@ -375,8 +376,9 @@ impl AgUi {
         };
         let call_state = call_state.clone();
         self.append(&key, &more, call::is_live(call_state.members()), events);
-        let made = |key: Key, body: Body| Item { key, order: KNOWN, is_history: false, run: None, agent: agent.clone(), body };
-        let progress = Key::Progress(id.into());
+        let made =
+            |key: MessageKey, body: Body| Item { key, order: KNOWN, is_history: false, run: None, agent: agent.clone(), body };
+        let progress = MessageKey::Progress(id.into());
         if self.sent.messages.contains_key(&progress) {
             if !change.report.is_empty() {
                 self.send_patch(&progress, &change.report, events);
@@ -388,7 +390,7 @@ impl AgUi {
         }
         if change.affects_result {
             let result = call::result_of(|member| call_state.get(&change, member))?;
-            let key = Key::Result(id.into());
+            let key = MessageKey::Result(id.into());
             match (result, self.sent.messages.get(&key)) {
                 (Some(result), None) => {
                     let body = Body::Result { call: id.into(), result, id: None };
@@ -406,14 +408,14 @@ impl AgUi {
 }
 
 /// Advances the digest to this text and returns the new part.
-fn advance(digest: &mut TextDigest, whole: &str) -> Result<String, NotRetained> {
+fn advance(digest: &mut SentText, whole: &str) -> Result<String, NotRetained> {
     let rest = digest.rest(whole).ok_or(NotRetained)?.to_owned();
     digest.push(&rest);
     Ok(rest)
 }
 
 /// The update of a text by an operation on it, at this place within it; `None` if the text is not concerned.
-fn text_update(key: &Key, operation: &ContentOperation, at: &MemberPlace) -> Option<Update> {
+fn text_update(key: &MessageKey, operation: &ContentOperation, at: &MemberPlace) -> Option<Update> {
     use ContentOperation as Op;
     Some(match operation {
         Op::Push(_, Value::String(chunk)) if at.member == TEXT.name() => Update::Append(key.clone(), chunk.clone()),
@@ -428,7 +430,12 @@ fn text_update(key: &Key, operation: &ContentOperation, at: &MemberPlace) -> Opt
 }
 
 /// The update of a message part, by an operation on it.
-fn part_update(key: Key, of: PartKind, operation: &ContentOperation, at: &MemberPlace) -> Result<Option<Update>, NotRetained> {
+fn part_update(
+    key: MessageKey,
+    of: PartKind,
+    operation: &ContentOperation,
+    at: &MemberPlace,
+) -> Result<Option<Update>, NotRetained> {
     match of {
         _ if at.member == part::KIND.name() => Err(NotRetained),
         PartKind::Call | PartKind::Result if at.member == TEXT.name() => Err(NotRetained),

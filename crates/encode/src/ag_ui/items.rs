@@ -5,7 +5,7 @@
 //! after its call, and never moves a message; this module derives the same order from the activities alone.
 
 use super::attribution::{own_agent, teammate};
-use super::call::{self, CallResult, CallState, JsonCompactor};
+use super::call::{self, CallResult, JsonCompactor, KnownCall};
 use crate::call_members::progress;
 use crate::cow_map::CowMap;
 use crate::frames::ActivityView;
@@ -27,7 +27,7 @@ const HIDDEN_KINDS: &[&str] = &[run::KIND, state::KIND, "metrics", "diagnostics"
 
 /// The identity of a message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Key {
+pub(super) enum MessageKey {
     /// The first text of a message, or the text of a further part.
     Text(Box<str>, Option<Box<str>>),
     /// A part of a message that is not text.
@@ -40,7 +40,7 @@ pub(super) enum Key {
     Activity(Box<str>, Box<str>),
 }
 
-impl Key {
+impl MessageKey {
     /// The message's id, before deduplication.
     fn name(&self, run: Option<&str>) -> String {
         let own = |id: &str| run.map_or_else(|| id.to_owned(), |run| scoped(id, run));
@@ -102,7 +102,7 @@ pub(super) type SortKey = (u32, u64, u32, u32);
 /// One message in its current state.
 #[derive(Debug)]
 pub(super) struct Item {
-    pub key: Key,
+    pub key: MessageKey,
     pub order: SortKey,
     /// Whether it repeats history: an item from the call's own activity takes precedence.
     pub is_history: bool,
@@ -117,7 +117,7 @@ pub(super) struct Item {
 pub(super) enum Body {
     Text { role: &'static str, text: String, is_live: bool },
     Reasoning { text: String, is_live: bool },
-    Call { id: Box<str>, name: String, arguments: String, compactor: JsonCompactor, is_live: bool, call_state: CallState },
+    Call { id: Box<str>, name: String, arguments: String, compactor: JsonCompactor, is_live: bool, call_state: KnownCall },
     Result { call: Box<str>, result: CallResult, id: Option<Box<str>> },
     Activity { kind: Box<str>, content: Map<String, Value> },
 }
@@ -170,14 +170,14 @@ pub(super) fn role(of: &str) -> &'static str {
 }
 
 /// The key of a message part. `is_first` states that no text precedes this one.
-pub(super) fn part_key(message: &str, part: &Map<String, Value>, of: PartKind, is_first: bool) -> Key {
+pub(super) fn part_key(message: &str, part: &Map<String, Value>, of: PartKind, is_first: bool) -> MessageKey {
     let id = part.read(part::ID).unwrap_or_default();
     match of {
-        PartKind::Text => Key::Text(message.into(), (!is_first).then(|| id.into())),
-        PartKind::Reasoning => Key::Reasoning(format!("{message}/{id}").into()),
-        PartKind::Call => Key::Call(call_of(part)),
-        PartKind::Result => Key::Result(call_of(part)),
-        PartKind::Other => Key::Part(message.into(), id.into()),
+        PartKind::Text => MessageKey::Text(message.into(), (!is_first).then(|| id.into())),
+        PartKind::Reasoning => MessageKey::Reasoning(format!("{message}/{id}").into()),
+        PartKind::Call => MessageKey::Call(call_of(part)),
+        PartKind::Result => MessageKey::Result(call_of(part)),
+        PartKind::Other => MessageKey::Part(message.into(), id.into()),
     }
 }
 
@@ -200,7 +200,7 @@ pub(super) fn is_shown(kind: &str) -> bool {
 pub(super) fn items(activity: &ActivityView, own: Option<&str>, run: u32, place: u32) -> Vec<Item> {
     let mut items = Vec::new();
     let agent = teammate(activity, own);
-    let mut add = |key: Key, opened: u64, sub: usize, body: Body| {
+    let mut add = |key: MessageKey, opened: u64, sub: usize, body: Body| {
         let order = (run, opened, place, u32::try_from(sub).unwrap_or(u32::MAX));
         let is_history = matches!(body, Body::Call { .. } | Body::Result { .. }) && &*activity.kind == message::KIND;
         items.push(Item { key, order, is_history, run: activity.run.clone(), agent: agent.clone(), body });
@@ -219,25 +219,30 @@ pub(super) fn items(activity: &ActivityView, own: Option<&str>, run: u32, place:
         }
         "reasoning" if activity.content.has(thought::STATUS) => {
             let (text, is_live) = (joined(activity.content.get(TEXT.name())), is_streaming(&activity.content));
-            add(Key::Reasoning(activity.id.clone()), opened, 0, Body::Reasoning { text, is_live });
+            add(MessageKey::Reasoning(activity.id.clone()), opened, 0, Body::Reasoning { text, is_live });
         }
         tool_call::KIND if activity.content.has(tool_call::CALL_ID) => {
             let content = &activity.content;
             let (arguments, compactor) = call::arguments(content);
-            let (name, is_live, call_state) = (call::name(content).to_owned(), call::is_live(content), CallState::of(content));
+            let (name, is_live, call_state) = (call::name(content).to_owned(), call::is_live(content), KnownCall::of(content));
             let id = &activity.id;
-            add(Key::Call(id.clone()), opened, 0, Body::Call { id: id.clone(), name, arguments, compactor, is_live, call_state });
+            add(
+                MessageKey::Call(id.clone()),
+                opened,
+                0,
+                Body::Call { id: id.clone(), name, arguments, compactor, is_live, call_state },
+            );
             if let Ok(Some(result)) = call::result_of(|member| Ok(content.get(member))) {
-                add(Key::Result(id.clone()), opened, 1, Body::Result { call: id.clone(), result, id: None });
+                add(MessageKey::Result(id.clone()), opened, 1, Body::Result { call: id.clone(), result, id: None });
             }
             if let Some(Sequence(reported)) = content.read(tool_call::REPORTED) {
                 let body = Body::Activity { kind: activity.kind.clone(), content: progress(content) };
-                add(Key::Progress(id.clone()), reported, 2, body);
+                add(MessageKey::Progress(id.clone()), reported, 2, body);
             }
         }
         kind if is_shown(kind) => {
             let body = Body::Activity { kind: activity.kind.clone(), content: Map::clone(&activity.content) };
-            add(Key::Activity(activity.kind.clone(), activity.id.clone()), opened, 0, body);
+            add(MessageKey::Activity(activity.kind.clone(), activity.id.clone()), opened, 0, body);
         }
         _ => {}
     }
@@ -264,7 +269,7 @@ pub(super) fn part_body(message: &str, role: &str, part: &Map<String, Value>, of
             content.extend(part.get("inputText").map(|text| (INPUT_TEXT.name().to_owned(), json!([text]))));
             let (arguments, compactor) = call::arguments(&content);
             let name = call::name(&content).to_owned();
-            Body::Call { id: call_of(part), name, arguments, compactor, is_live: false, call_state: CallState::of(&content) }
+            Body::Call { id: call_of(part), name, arguments, compactor, is_live: false, call_state: KnownCall::of(&content) }
         }
         PartKind::Result => {
             let result = CallResult { content: text(), metadata: Map::new() };
@@ -294,7 +299,7 @@ impl MessageIds {
     }
 
     /// Assigns an id to a new message.
-    pub fn assign(&mut self, key: &Key, run: Option<&str>) -> Box<str> {
+    pub fn assign(&mut self, key: &MessageKey, run: Option<&str>) -> Box<str> {
         let name = key.name(run);
         let mut id: Box<str> = name.as_str().into();
         let mut n = 2;
@@ -364,7 +369,7 @@ fn of_run(run: &[ActivityView], number: u32) -> impl Iterator<Item = Item> {
 /// Messages and their positions: a result has its call's position, where the call is known.
 struct EntryList {
     entries: Vec<Entry>,
-    places: HashMap<Key, usize>,
+    places: HashMap<MessageKey, usize>,
 }
 
 impl EntryList {
@@ -381,7 +386,7 @@ impl EntryList {
         };
         let id = given.unwrap_or_else(|| names.assign(&item.key, item.run.as_deref()));
         let owner = match &item.key {
-            Key::Result(call) => self.places.get(&Key::Call(call.clone())).copied(),
+            MessageKey::Result(call) => self.places.get(&MessageKey::Call(call.clone())).copied(),
             _ => None,
         };
         self.places.insert(item.key.clone(), owner.unwrap_or(self.entries.len()));
@@ -396,10 +401,10 @@ impl EntryList {
     fn replace(&mut self, at: usize, item: Item, is_current: bool) {
         let entry = &mut self.entries[at];
         let entry = match (&item.key, &mut entry.result) {
-            (Key::Result(_), Some(result)) => &mut **result,
-            (Key::Call(call), Some(result)) if result.item.order.0 < item.order.0 && !result.item.is_history => {
+            (MessageKey::Result(_), Some(result)) => &mut **result,
+            (MessageKey::Call(call), Some(result)) if result.item.order.0 < item.order.0 && !result.item.is_history => {
                 // The call was made again and has no result yet.
-                self.places.remove(&Key::Result(call.clone()));
+                self.places.remove(&MessageKey::Result(call.clone()));
                 entry.result = None;
                 entry
             }

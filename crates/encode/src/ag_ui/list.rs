@@ -3,7 +3,7 @@
 use super::attribution::Attribution;
 use super::call;
 use super::events;
-use super::items::{Body, Entry, Key};
+use super::items::{Body, Entry, MessageKey};
 use super::{MESSAGES_MAX, SNAPSHOT_BYTES_MAX};
 use crate::placeholders::hidden_bytes;
 use serde_json::Value;
@@ -14,7 +14,7 @@ pub(super) struct Listed {
     is_open: bool,
     /// Whether it is a call whose result the client has to supply.
     awaits: bool,
-    pub key: Option<Key>,
+    pub key: Option<MessageKey>,
 }
 
 /// Lists the messages of the entries that pass `wanted`.
@@ -64,12 +64,12 @@ pub(super) fn merge(list: &mut Vec<Listed>, theirs: &[Value]) {
     }
 }
 
-fn is_call(key: &Key, call: &Value) -> bool {
-    matches!(key, Key::Call(id) if call.as_str() == Some(id))
+fn is_call(key: &MessageKey, call: &Value) -> bool {
+    matches!(key, MessageKey::Call(id) if call.as_str() == Some(id))
 }
 
 /// Splits the list: the newest messages and all unfinished ones, and the keys of the omitted ones.
-pub(super) fn window(list: Vec<Listed>) -> (Vec<Value>, Vec<Option<Key>>) {
+pub(super) fn window(list: Vec<Listed>) -> (Vec<Value>, Vec<Option<MessageKey>>) {
     let (mut kept, mut omitted) = (Vec::new(), Vec::new());
     let (mut count, mut bytes, mut is_full) = (0, 0, false);
     for listed in list.into_iter().rev() {

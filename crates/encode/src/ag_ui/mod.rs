@@ -43,7 +43,7 @@ use super::{Begin, Dialect, Flow, Until};
 use agents::Agents;
 use attribution::{Attribution, set_metadata};
 use events::Bracket;
-use items::{Body, Entry, Key, MessageIds};
+use items::{Body, Entry, MessageIds, MessageKey};
 use proscenium_projection::members::TypedContent;
 use proscenium_projection::{ACTION_KIND, agent, run, state};
 use proscenium_sources::ledger::Status;
@@ -101,7 +101,7 @@ pub struct AgUi {
     agents: Agents,
     client: ClientRun,
     /// Brackets of unfinished messages, in opening order. They are open while the client's run is.
-    live: Vec<(Key, Bracket)>,
+    live: Vec<(MessageKey, Bracket)>,
 }
 
 /// The state of the client's run.
@@ -346,7 +346,7 @@ impl AgUi {
     }
 
     /// The brackets of unfinished messages.
-    fn unfinished(&self, entries: &[Entry]) -> Vec<(Key, Bracket)> {
+    fn unfinished(&self, entries: &[Entry]) -> Vec<(MessageKey, Bracket)> {
         let live = entries.iter().filter(|entry| entry.is_current && entry.item.is_live());
         live.filter_map(|entry| Some((entry.item.key.clone(), Bracket::of(&entry.id, &entry.item)?))).collect()
     }
@@ -416,7 +416,7 @@ impl AgUi {
         output.push(event);
         let results = entries.iter().filter_map(|entry| entry.result.as_deref()).filter(|entry| is_apart(entry));
         let results = results.filter(
-            |entry| matches!(&entry.item.key, Key::Result(call) if !self.sent.omitted.contains_key(&Key::Call(call.clone()))),
+            |entry| matches!(&entry.item.key, MessageKey::Result(call) if !self.sent.omitted.contains_key(&MessageKey::Call(call.clone()))),
         );
         results.flat_map(|entry| events::begin(&entry.id, &entry.item, self.attribution)).collect()
     }

@@ -2,56 +2,17 @@
 //!
 //! Of a call it also has the members that decide how to translate its next change.
 
-use super::call::{CallState, JsonCompactor, name};
+use super::call::{JsonCompactor, KnownCall, name};
 use super::events::Bracket;
-use super::items::{self, Body, Entry, Item, Key, MessageIds, PartKind, is_message, part_key};
+use super::items::{self, Body, Entry, Item, MessageIds, MessageKey, PartKind, is_message, part_key};
 use crate::cow_map::CowMap;
 use crate::frames::ActivityView;
+use crate::sent_text::SentText;
 use proscenium_projection::members::TypedContent;
 use proscenium_projection::message;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-/// The digest of a sent text: enough to test whether another text starts with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TextDigest {
-    /// The length in bytes.
-    len: usize,
-    /// FNV-1a, which does not depend on how the text was cut into chunks.
-    hash: u64,
-}
-
-impl Default for TextDigest {
-    fn default() -> Self {
-        Self { len: 0, hash: 0xcbf2_9ce4_8422_2325 }
-    }
-}
-
-impl TextDigest {
-    pub fn of(text: &str) -> Self {
-        let mut digest = Self::default();
-        digest.push(text);
-        digest
-    }
-
-    pub fn push(&mut self, text: &str) {
-        self.len += text.len();
-        for byte in text.bytes() {
-            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The remainder of a text after the sent part; `None` if the text does not start with the sent part.
-    pub fn rest<'t>(&self, whole: &'t str) -> Option<&'t str> {
-        let (sent, rest) = whole.split_at_checked(self.len)?;
-        (Self::of(sent) == *self).then_some(rest)
-    }
-}
 
 /// A message that the reader has.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,23 +20,23 @@ pub(super) enum SentMessage {
     Text {
         id: Box<str>,
         role: &'static str,
-        digest: TextDigest,
+        digest: SentText,
     },
     Reasoning {
         id: Box<str>,
-        digest: TextDigest,
+        digest: SentText,
     },
     Call {
         /// The id of the message.
         id: Box<str>,
         call: Box<str>,
-        digest: TextDigest,
+        digest: SentText,
         compactor: JsonCompactor,
-        call_state: CallState,
+        call_state: KnownCall,
         /// Whether it belongs to the streamed run.
         is_current: bool,
     },
-    Result(TextDigest),
+    Result(SentText),
     Activity {
         id: Box<str>,
         kind: Box<str>,
@@ -86,12 +47,12 @@ impl SentMessage {
     pub fn of(id: &str, item: &Item, is_current: bool) -> Self {
         let id = Box::from(id);
         match &item.body {
-            Body::Text { role, text, .. } => Self::Text { id, role, digest: TextDigest::of(text) },
-            Body::Reasoning { text, .. } => Self::Reasoning { id, digest: TextDigest::of(text) },
+            Body::Text { role, text, .. } => Self::Text { id, role, digest: SentText::of(text) },
+            Body::Reasoning { text, .. } => Self::Reasoning { id, digest: SentText::of(text) },
             Body::Call { id: call, arguments, compactor, call_state, .. } => Self::Call {
                 id,
                 call: call.clone(),
-                digest: TextDigest::of(arguments),
+                digest: SentText::of(arguments),
                 compactor: compactor.clone(),
                 call_state: call_state.clone(),
                 is_current,
@@ -102,7 +63,7 @@ impl SentMessage {
     }
 
     /// The digest of its text, if the text can grow.
-    pub fn digest_mut(&mut self) -> Option<&mut TextDigest> {
+    pub fn digest_mut(&mut self) -> Option<&mut SentText> {
         match self {
             Self::Text { digest, .. } | Self::Reasoning { digest, .. } | Self::Call { digest, .. } => Some(digest),
             Self::Result(_) | Self::Activity { .. } => None,
@@ -141,8 +102,8 @@ impl SentMessage {
 }
 
 /// The digest of a result and its metadata.
-pub(super) fn result_digest(content: &str, metadata: &Map<String, Value>) -> TextDigest {
-    let mut digest = TextDigest::of(content);
+pub(super) fn result_digest(content: &str, metadata: &Map<String, Value>) -> SentText {
+    let mut digest = SentText::of(content);
     digest.push(&json!(metadata).to_string());
     digest
 }
@@ -151,7 +112,7 @@ pub(super) fn result_digest(content: &str, metadata: &Map<String, Value>) -> Tex
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ClientMessages {
     texts: HashMap<Box<str>, ClientCopy>,
-    calls: HashMap<Box<str>, TextDigest>,
+    calls: HashMap<Box<str>, SentText>,
     /// The id of the tool message for each call.
     results: HashMap<Box<str>, Box<str>>,
 }
@@ -159,7 +120,7 @@ pub(super) struct ClientMessages {
 /// The client's copy of one message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum ClientCopy {
-    Text(TextDigest),
+    Text(SentText),
     /// More than text, which a text stream must not change.
     NonText,
 }
@@ -175,7 +136,7 @@ impl ClientMessages {
                 continue;
             }
             let had = match message.get("content") {
-                Some(Value::String(text)) => Some(ClientCopy::Text(TextDigest::of(text))),
+                Some(Value::String(text)) => Some(ClientCopy::Text(SentText::of(text))),
                 Some(Value::Array(_)) => Some(ClientCopy::NonText),
                 _ => None,
             };
@@ -183,7 +144,7 @@ impl ClientMessages {
             for made in message.get("toolCalls").and_then(Value::as_array).into_iter().flatten() {
                 if let Some(call) = made.get("id").and_then(Value::as_str) {
                     let arguments = made.pointer("/function/arguments").and_then(Value::as_str).unwrap_or_default();
-                    has.calls.insert(call.into(), TextDigest::of(arguments));
+                    has.calls.insert(call.into(), SentText::of(arguments));
                 }
             }
         }
@@ -220,12 +181,12 @@ pub(super) struct SentActivity {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SentParts {
     pub role: Box<str>,
-    pub parts: Arc<Vec<(Key, PartKind)>>,
+    pub parts: Arc<Vec<(MessageKey, PartKind)>>,
 }
 
 impl SentParts {
     /// Adds the next part.
-    pub fn add(&mut self, message: &str, part: &Map<String, Value>) -> (Key, PartKind) {
+    pub fn add(&mut self, message: &str, part: &Map<String, Value>) -> (MessageKey, PartKind) {
         let of = PartKind::of(part, &self.role);
         let is_first = !self.parts.iter().any(|(_, of)| *of == PartKind::Text);
         let key = part_key(message, part, of, is_first);
@@ -238,12 +199,12 @@ impl SentParts {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct SentState {
     pub ids: MessageIds,
-    pub messages: CowMap<Key, SentMessage>,
+    pub messages: CowMap<MessageKey, SentMessage>,
     /// By kind, then id.
     activities: HashMap<Box<str>, CowMap<Box<str>, SentActivity>>,
     activity_count: u32,
     /// Messages outside the window: the server sends no further events about them.
-    pub omitted: CowMap<Key, ()>,
+    pub omitted: CowMap<MessageKey, ()>,
     pub client: Arc<ClientMessages>,
 }
 
@@ -291,7 +252,7 @@ impl SentState {
     /// The calls that the reader has without a result.
     pub fn calls_without_result(&self) -> HashSet<Box<str>> {
         let sent = self.messages.keys().filter_map(|key| match key {
-            Key::Call(call) if !self.messages.contains_key(&Key::Result(call.clone())) => Some(call),
+            MessageKey::Call(call) if !self.messages.contains_key(&MessageKey::Result(call.clone())) => Some(call),
             _ => None,
         });
         let theirs = self.client.calls.keys().filter(|call| self.client.result(call).is_none());
@@ -301,7 +262,7 @@ impl SentState {
     /// Reduces the client's own messages to `theirs`; for the rest the client now has the log's messages.
     pub fn keep_client_messages(&mut self, theirs: &[Value]) {
         let mut has = ClientMessages::of(theirs);
-        let answered = |call: &str| self.messages.contains_key(&Key::Result(call.into()));
+        let answered = |call: &str| self.messages.contains_key(&MessageKey::Result(call.into()));
         let results = self.client.results.iter().filter(|(call, _)| answered(call));
         has.results.extend(results.map(|(call, id)| (call.clone(), id.clone())));
         self.client = Arc::new(has);
@@ -326,19 +287,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_matches_only_texts_that_start_with_the_sent_text() {
-        let mut digest = TextDigest::of("Zug");
-        digest.push(" nach ");
-        assert_eq!(digest, TextDigest::of("Zug nach "));
-        assert_eq!(digest.rest("Zug nach Köln"), Some("Köln"));
-        assert_eq!(digest.rest("Zug nach "), Some(""));
-        assert_eq!(digest.rest("Zug"), None);
-        assert_eq!(digest.rest("Bus nach Köln"), None);
-        assert_eq!(TextDigest::of("K\u{f6}").rest("Ko\u{308}ln"), None, "cut within a character");
-        assert_eq!(TextDigest::default().rest("all"), Some("all"));
-    }
-
-    #[test]
     fn the_clients_messages_are_indexed_by_their_ids() {
         let has = ClientMessages::of(&[
             json!({"id": "u", "role": "user", "content": "hi"}),
@@ -347,8 +295,8 @@ mod tests {
             json!({"id": "t", "role": "tool", "toolCallId": "c", "content": "1"}),
             json!({"role": "user", "content": "nameless"}),
         ]);
-        assert!(matches!(has.texts["u"], ClientCopy::Text(digest) if digest == TextDigest::of("hi")));
+        assert!(matches!(has.texts["u"], ClientCopy::Text(digest) if digest == SentText::of("hi")));
         assert!(matches!(has.texts["v"], ClientCopy::NonText));
-        assert_eq!((has.texts.len(), has.calls["c"], has.result("c")), (2, TextDigest::of("{}"), Some("t")));
+        assert_eq!((has.texts.len(), has.calls["c"], has.result("c")), (2, SentText::of("{}"), Some("t")));
     }
 }

@@ -9,9 +9,9 @@
 
 use super::content_copy::{ContentCopy, joined};
 use super::message_writer::{MessageWriter, hash};
-use super::text::SentText;
 use crate::call_members::{is_shown_beside, progress};
 use crate::failure_text;
+use crate::sent_text::SentText;
 use proscenium_model::Sequence;
 use proscenium_model::version::versioned_id;
 use proscenium_projection::action::{self, ACTION_KIND, MESSAGE, OUTCOME, PARAMETERS, QUESTION_VERSION};

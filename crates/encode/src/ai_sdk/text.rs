@@ -5,8 +5,8 @@
 //! again.
 
 use super::message_writer::{MessageWriter, data_part};
+use crate::sent_text::SentText;
 use serde_json::{Map, Value, json};
-use std::hash::{DefaultHasher, Hasher};
 
 /// The type of the part, which prefixes the types of its chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,35 +27,6 @@ impl Channel {
 /// The author as `providerMetadata`, which clients keep; `None` for the run's own agent.
 pub(super) fn attribution(teammate: Option<&str>) -> Option<Value> {
     teammate.map(|agent| json!({ "proscenium": { "agentId": agent } }))
-}
-
-/// The length and the hash of a text that was sent.
-#[derive(Debug, Clone, Default)]
-pub(super) struct SentText {
-    bytes: usize,
-    hasher: DefaultHasher,
-}
-
-impl PartialEq for SentText {
-    fn eq(&self, other: &Self) -> bool {
-        self.bytes == other.bytes && self.hasher.finish() == other.hasher.finish()
-    }
-}
-
-impl SentText {
-    /// Adds a further part.
-    pub fn push(&mut self, more: &str) {
-        self.bytes += more.len();
-        self.hasher.write(more.as_bytes());
-    }
-
-    /// The rest of a text after the sent part; `None` if it does not begin with that.
-    pub fn rest<'t>(&self, whole: &'t str) -> Option<&'t str> {
-        let (sent, rest) = whole.split_at_checked(self.bytes)?;
-        let mut hasher = DefaultHasher::new();
-        hasher.write(sent.as_bytes());
-        (hasher.finish() == self.hasher.finish()).then_some(rest)
-    }
 }
 
 /// The reader's copy of a text: its length and hash, and whether the part is open.

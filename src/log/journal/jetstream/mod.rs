@@ -71,7 +71,7 @@ struct Shared {
     stream: Stream,
     subject: String,
     options: StreamOptions,
-    state: Mutex<State>,
+    state: Mutex<StreamState>,
     /// Wakes the task that follows, when the store has taken records.
     taken: Notify,
     /// The position of the last record, and why following has failed for good.
@@ -81,7 +81,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct StreamState {
     /// The position of the first record that the stream has, and of the last one.
     first: u64,
     last: u64,
@@ -177,7 +177,7 @@ impl Shared {
             is_abandoned: AtomicBool::new(false),
         };
         let (first, last, sequence) = shared.bounds(base).await?;
-        *shared.state.lock() = State { first, last, sequence, ..State::default() };
+        *shared.state.lock() = StreamState { first, last, sequence, ..StreamState::default() };
         shared.moved.send_replace(last);
         Ok(shared)
     }

@@ -386,7 +386,7 @@ async fn the_binary_ends_waits_leases_and_controls_in_their_time() {
     assert_eq!(waiting.await.unwrap(), Vec::<Value>::new(), "a claim that times out is 200 and empty");
     assert!(passed >= seconds(55), "{passed:?}");
 
-    // A worker takes the control again and again and never answers. In the end nobody does.
+    // A worker takes the control again and again and never answers. In the end no worker does.
     let id = submit(client, "r", json!({"control": "steer", "value": "left"})).await;
     let status = async || statuses(client, "r").await.remove(0).1;
     for attempt in 1..=ATTEMPTS_MAX {

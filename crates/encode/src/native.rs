@@ -17,8 +17,7 @@
 use super::encoded::{EncodedFrames, FrameBuffer, FrameTag};
 use super::frames::Frame;
 use bytes::Bytes;
-use proscenium_model::LogId;
-use proscenium_model::{Cursor, Epoch, ReceivedAt, RunId, Sequence};
+use proscenium_model::{Cursor, Epoch, LogId, ReceivedAt, RunId, Sequence};
 use proscenium_projection::activity_set::Activity;
 use proscenium_projection::change::Change;
 use serde::Serialize;

@@ -375,7 +375,7 @@ family! {
         tool_name: String = "toolName";
         /// The kind of the tool, in its runtime's words.
         kind: String = "kind";
-        /// The files that the call touches: `[{path, line?}]`. An empty list: none any more.
+        /// The files that the call touches: `[{path, line?}]`. An empty list: no file.
         locations: Box<Value> = "locations";
         /// The whole arguments.
         input: Box<Value> = "input";

@@ -375,9 +375,7 @@ impl Edit<'_> {
     /// The current value at a JSON Pointer of the content.
     #[must_use]
     pub fn pointer(&self, pointer: &str) -> Option<&Value> {
-        let (member, rest) =
-            pointer.strip_prefix('/')?.split_at_checked(pointer.get(1..)?.find('/').unwrap_or(pointer.len() - 1))?;
-        self.content.get(&*unescaped(member))?.pointer(rest)
+        value_at(self.content, pointer)
     }
 
     /// The current number of members.
@@ -575,6 +573,14 @@ impl Edit<'_> {
         }
         Ok(())
     }
+}
+
+/// The value at a JSON Pointer of a content.
+#[must_use]
+pub fn value_at<'c>(content: &'c Map<String, Value>, pointer: &str) -> Option<&'c Value> {
+    let pointer = pointer.strip_prefix('/')?;
+    let (member, rest) = pointer.split_at(pointer.find('/').unwrap_or(pointer.len()));
+    content.get(&*unescaped(member))?.pointer(rest)
 }
 
 /// The name of a member, from a token of a JSON Pointer.

@@ -288,7 +288,7 @@ pub trait TypedContent {
     /// The value of a member, if it has its declared type.
     fn read<T: MemberType>(&self, member: Member<T>) -> Option<T::Read<'_>>;
 
-    /// Whether the content has a member, of whatever type.
+    /// Whether the content has a member, of any type.
     fn has<T>(&self, member: Member<T>) -> bool;
 }
 

@@ -196,7 +196,7 @@ export interface CallPayload {
   toolName?: string | undefined;
   /** The kind of the tool, in its runtime's words. */
   kind?: string | undefined;
-  /** The files that the call touches: `[{path, line?}]`. An empty list: none any more. */
+  /** The files that the call touches: `[{path, line?}]`. An empty list: no file. */
   locations?: unknown;
   /** The whole arguments. */
   input?: unknown;

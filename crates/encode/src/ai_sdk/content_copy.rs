@@ -6,7 +6,7 @@
 
 use super::message_writer::json_bytes;
 use json_patch::PatchOperation;
-use proscenium_projection::activity_set::unescaped;
+use proscenium_projection::activity_set::value_at;
 use proscenium_projection::change::{ContentOperation, Within};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -162,13 +162,9 @@ fn apply_own(content: &mut Map<String, Value>, operation: &ContentOperation) -> 
 /// The bytes that a source's operation adds to a content's text and takes from it, if its path tells them.
 fn growth(content: &Map<String, Value>, op: &Value) -> Option<(usize, usize)> {
     let (kind, path) = (op.get("op")?.as_str()?, op.get("path")?.as_str()?);
-    let at = |pointer: &str| {
-        let (member, rest) = pointer.strip_prefix('/')?.split_at(pointer[1..].find('/').unwrap_or(pointer.len() - 1));
-        content.get(&*unescaped(member))?.pointer(rest)
-    };
     let (parent, name) = path.rsplit_once('/')?;
     // A member of the content itself is no deep path.
-    let (parent, old) = (at(parent)?, at(path).map(json_bytes));
+    let (parent, old) = (value_at(content, parent)?, value_at(content, path).map(json_bytes));
     let (name, has_others) = match parent {
         // A quoted name and a colon. An escaped name is rare.
         Value::Object(members) if !name.contains('~') => (json_bytes(&name) + 1, members.len() > usize::from(old.is_some())),

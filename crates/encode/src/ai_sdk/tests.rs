@@ -12,8 +12,7 @@ use crate::frames::DecodedFrame;
 use crate::native::Encoder;
 use client::{Reader, as_seen_by};
 use proptest::prelude::*;
-use proscenium_model::LogId;
-use proscenium_model::{Audience, Epoch, EventType, RunId, Sequence};
+use proscenium_model::{Audience, Epoch, EventType, LogId, RunId, Sequence};
 use proscenium_projection::View;
 use std::collections::HashSet;
 

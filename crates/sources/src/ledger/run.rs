@@ -18,7 +18,7 @@ pub enum Status {
     Completed,
     /// The run ended with an error.
     Failed,
-    /// Somebody ended the run.
+    /// A person or a program ended the run.
     Cancelled,
     /// The run ended before its work was done, without an error.
     Interrupted,

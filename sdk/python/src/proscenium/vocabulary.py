@@ -201,7 +201,7 @@ class CallPayload(TypedDict, total=False):
     toolName: str
     # The kind of the tool, in its runtime's words.
     kind: str
-    # The files that the call touches: `[{path, line?}]`. An empty list: none any more.
+    # The files that the call touches: `[{path, line?}]`. An empty list: no file.
     locations: Any
     # The whole arguments.
     input: Any

@@ -12,7 +12,7 @@ use proscenium::ingest::{Delivery, Ingest};
 use proscenium::log::LogId;
 use proscenium::log::commit::Logs;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
-use proscenium::model::{Audience, Ids, RunId, Sequence};
+use proscenium::model::{Audience, RunId, Sequence};
 use proscenium::source;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -45,18 +45,7 @@ async fn write(ingest: &Ingest, run: &str, count: usize, fact: impl Fn(usize) ->
     for from in (0..count).step_by(1000) {
         let facts = (from..count.min(from + 1000)).map(&fact).collect::<Vec<_>>();
         let source = source::by_name("agentui").expect("a source");
-        let delivery = Delivery {
-            log: log(run),
-            source,
-            given: Ids::default(),
-            producer: None,
-            facts: facts.into(),
-            epoch: None,
-            write_scope: None,
-            memory: None,
-            secrets: None,
-            atomic: false,
-        };
+        let delivery = Delivery { atomic: false, ..Delivery::new(log(run), source, facts.into()) };
         ingest.deliver(delivery).await.expect("the server accepts the facts");
     }
 }

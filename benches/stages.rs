@@ -14,7 +14,7 @@ use proscenium::log::commit::Logs;
 use proscenium::log::journal::MemoryJournal;
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::{Limit, LogId};
-use proscenium::model::{Audience, BlobId, Draft, Ids, RunId, Sequence};
+use proscenium::model::{Audience, BlobId, Draft, RunId, Sequence};
 use proscenium::projection::View;
 use proscenium::source::ledger::Ledger;
 use proscenium::source::{self, Drafts, Fact};
@@ -58,18 +58,9 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 fn delivery(run: &str) -> Delivery {
-    Delivery {
-        log: LogId::Run(RunId::new(run).expect("an id")),
-        source: source::by_name("awaken").expect("a source"),
-        given: Ids::default(),
-        producer: None,
-        facts: facts().into_iter().map(Value::Object).collect::<Vec<_>>().into(),
-        epoch: None,
-        write_scope: None,
-        memory: None,
-        secrets: None,
-        atomic: false,
-    }
+    let facts = facts().into_iter().map(Value::Object).collect::<Vec<_>>().into();
+    let (log, source) = (LogId::Run(RunId::new(run).expect("an id")), source::by_name("awaken").expect("a source"));
+    Delivery { atomic: false, ..Delivery::new(log, source, facts) }
 }
 
 fn stages(criterion: &mut Criterion) {

@@ -1,8 +1,10 @@
 //! The configuration of `proscenium serve`: names, units, defaults and ranges.
 //!
-//! Each flag `--some-name` is also the environment variable `PROSCENIUM_SOME_NAME`; the flag wins. clap checks values
+//! Each flag `--some-name` is also the environment variable `PROSCENIUM_SOME_NAME`, and the key `some-name` of the file of
+//! `--config`; the flag wins over the variable, and both over the file. clap checks values
 //! as it parses them, so every [`Config`] is within its ranges. `main` reads the command line and the environment.
 
+pub mod file;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -13,7 +15,7 @@ use crate::cluster::ClusterOptions;
 use crate::connect::entry::{AgentEntry, EntryError, ReadVariable};
 use crate::feed::FeedConfig;
 use crate::guard::Policy;
-use crate::ingest::IngestLimits;
+use crate::ingest::{IngestLimits, OwnerQuotas};
 use crate::log::embedded::Sync;
 #[cfg(feature = "cluster")]
 use crate::log::journal::jetstream::StreamConnection;
@@ -41,6 +43,9 @@ const GIB: u64 = 1024 * MIB;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Address")]
 pub struct Config {
+    /// TOML file of flags by their names, and of `[[agents]]`. A flag wins over its variable, and both over the file.
+    #[arg(id = file::CONFIG, long = "config", env = "PROSCENIUM_CONFIG", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
     /// Address to listen on. Port 0 picks a free port, which the first line on standard output names.
     #[arg(long, env = "PROSCENIUM_LISTEN", value_name = "HOST:PORT", default_value = DEFAULT_LISTEN)]
     pub listen: String,
@@ -182,6 +187,25 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_PUBLISH_BURST", value_name = "FACTS", requires = "publish_rate", help_heading = "Limits",
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub publish_burst: Option<u32>,
+    /// Maximum number of sessions of one owner: 1 to 100000000. One more gets 429. Default: unlimited.
+    #[arg(long, env = "PROSCENIUM_OWNER_SESSIONS_MAX", value_name = "COUNT", help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub owner_sessions_max: Option<u64>,
+    /// Maximum size of the envelopes and bodies of one owner, before compression: 1KiB to 1048576GiB. Above it, facts and
+    /// messages get 429. Default: unlimited.
+    #[arg(long, env = "PROSCENIUM_OWNER_BYTES_MAX", value_name = "SIZE", help_heading = "Limits",
+          value_parser = |text: &str| size(text, KIB, 1_048_576 * GIB))]
+    pub owner_bytes_max: Option<u64>,
+    /// Maximum number of runs of one owner at work, and of messages that wait for an agent, together: 1 to 1000000. One
+    /// more message gets 429. Default: unlimited.
+    #[arg(long, env = "PROSCENIUM_OWNER_TURNS_MAX", value_name = "COUNT", help_heading = "Limits",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub owner_turns_max: Option<u64>,
+    /// Maximum publish rate of one owner, in facts per second: 1 to 1000000. Above it a JSON body gets 429, and a
+    /// streamed body is read more slowly. Default: unlimited.
+    #[arg(long, env = "PROSCENIUM_OWNER_PUBLISH_RATE", value_name = "FACTS", help_heading = "Limits",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub owner_publish_rate: Option<u32>,
     /// Maximum memory of facts in flight to the store, counted before parsing: 1MiB to 64GiB. Above it producers wait.
     #[arg(long, env = "PROSCENIUM_IN_FLIGHT_MAX", value_name = "SIZE", default_value = "128MiB", help_heading = "Limits",
           value_parser = |text: &str| size(text, MIB, 64 * GIB))]
@@ -384,6 +408,9 @@ impl Config {
         if let Some(file) = &self.connect_file {
             entries.extend(AgentEntry::read_file(file, variable)?);
         }
+        if let Some(file) = &self.config_file {
+            entries.extend(file::agents(file, variable)?);
+        }
         let mut names = HashSet::new();
         match entries.iter().find(|entry| !names.insert(entry.name.clone())) {
             Some(twice) => Err(EntryError {
@@ -447,11 +474,17 @@ impl Config {
             connections_per_token_max: to_usize(self.connections_per_token_max),
             subscriptions_max: to_usize(self.subscriptions_max),
             publish: self.publish_rate.map(|facts| RateLimit { facts, burst: self.publish_burst.unwrap_or(facts) }),
+            publish_of_owner: self.owner_publish_rate.map(|facts| RateLimit { facts, burst: facts }),
             ingest: IngestLimits {
                 in_flight_bytes_max: to_usize(self.in_flight_max),
                 wait_max: Duration::from_millis(self.busy_after_ms),
                 shed_bytes_min: to_usize(self.shed_above),
                 logs_max: self.runs_max,
+                quotas: OwnerQuotas {
+                    sessions: self.owner_sessions_max,
+                    bytes: self.owner_bytes_max,
+                    turns: self.owner_turns_max,
+                },
                 ..IngestLimits::default()
             },
         }

@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use proscenium::auth::Authenticator;
 #[cfg(feature = "cluster")]
 use proscenium::cluster::{ClusterNode, ClusterOptions};
-use proscenium::config::{Config, LogFormat, StoreKind};
+use proscenium::config::{Config, LogFormat, StoreKind, file};
 use proscenium::connect;
 use proscenium::environment::Environment;
 #[cfg(feature = "test-clock")]
@@ -83,6 +83,7 @@ Examples:
   proscenium serve --data-dir /var/lib/proscenium --log-format json
   proscenium serve --connect 'support=ag-ui:http://127.0.0.1:8000/agent' --connect 'coder=acp:codex-acp'
   PROSCENIUM_LISTEN=127.0.0.1:9000 proscenium serve            every flag is also a variable
+  proscenium serve --config proscenium.toml                    and a key of a file
 
 The first line on standard output is `listening on http://HOST:PORT` (with --tls-cert, https); logs go to standard error.
 SIGTERM and Ctrl-C finish the requests in progress and exit with 0. A failed store or task exits with 1 and an error.";
@@ -127,7 +128,11 @@ enum Command {
 const ENVIRONMENT: Environment = Environment::SYSTEM;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let args = match file::expand(&Cli::command(), std::env::args_os().collect(), &variable) {
+        Ok(args) => args,
+        Err(error) => return failed(&error.into(), ExitCode::FAILURE),
+    };
+    let result = match Cli::parse_from(args).command {
         Command::Serve(config) => serve(&config),
         Command::Demo(args) => log_to_stderr("warn", LogFormat::Text)
             .and_then(|_| {
@@ -161,6 +166,11 @@ fn main() -> ExitCode {
         }
     };
     result.map_or_else(|error| failed(&error, ExitCode::FAILURE), |()| ExitCode::SUCCESS)
+}
+
+/// Reads a variable of the environment.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 /// Reports why a command failed. A closed output pipe is not a failure.
@@ -315,7 +325,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
             Some(renewal) => server.with_task("certificate-renewal-at-hangup", renewal),
             None => server,
         };
-        let agents = config.agents_to_connect(&|name| std::env::var(name).ok())?;
+        let agents = config.agents_to_connect(&variable)?;
         #[cfg(target_os = "linux")]
         let agents = agents.into_iter().map(|agent| agent.with_supervisor(&[OWN_BINARY, "supervise"])).collect();
         #[cfg(feature = "cluster")]

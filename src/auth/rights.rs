@@ -4,7 +4,7 @@
 //! meant as a restriction.
 
 use super::TokenError;
-use crate::model::{Audience, RunId, SessionId};
+use crate::model::{Audience, OwnerId, RunId, SessionId, SessionOwner};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Number, Value};
@@ -26,7 +26,11 @@ pub enum Verb {
     Publish,
     /// Submit controls, and settle runs.
     Control,
-    /// Erase runs, and read metrics. It includes the verbs above.
+    /// Erase what the token covers.
+    Erase,
+    /// Make links to what the token covers.
+    Share,
+    /// Read metrics, and change the server. It includes the verbs above.
     Admin,
     /// Submit controls in the name of another person. No other verb includes it.
     Impersonate,
@@ -34,7 +38,8 @@ pub enum Verb {
 
 impl Verb {
     /// All verbs.
-    pub const ALL: [Self; 5] = [Self::Read, Self::Publish, Self::Control, Self::Admin, Self::Impersonate];
+    pub const ALL: [Self; 7] =
+        [Self::Read, Self::Publish, Self::Control, Self::Erase, Self::Share, Self::Admin, Self::Impersonate];
 
     /// The name on the wire.
     #[must_use]
@@ -43,6 +48,8 @@ impl Verb {
             Self::Read => "read",
             Self::Publish => "publish",
             Self::Control => "control",
+            Self::Erase => "erase",
+            Self::Share => "share",
             Self::Admin => "admin",
             Self::Impersonate => "impersonate",
         }
@@ -53,30 +60,76 @@ impl Verb {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
     All,
-    /// Sorted.
+    /// Whole ids, then patterns: `acme/*` names every id that begins with `acme/`. Both are sorted.
     Listed(Vec<Box<str>>),
 }
 
 impl Scope {
+    /// The scope that names nothing.
+    const fn none() -> Self {
+        Self::Listed(Vec::new())
+    }
+
     fn parse(member: &'static str, mut ids: Vec<Box<str>>) -> Result<Self, TokenError> {
         if ids.iter().any(|id| &**id == "*") {
             return Ok(Self::All);
         }
-        // Sessions, runs and agents share one id syntax.
-        if let Some(error) = ids.iter().find_map(|id| RunId::new(id).err()) {
-            return Err(TokenError::Claim(format!("proscenium.{member}: {error}")));
+        let refused = |why: &dyn std::fmt::Display| Err(TokenError::Claim(format!("proscenium.{member}: {why}")));
+        for id in &ids {
+            if prefix_of(id).unwrap_or(id).contains('*') {
+                return refused(&format_args!("{id:?} has a `*` before its end; `*` alone names all, and `acme/*` a prefix"));
+            }
+            // All ids share one syntax.
+            if let Err(error) = RunId::new(id) {
+                return refused(&error);
+            }
         }
-        ids.sort_unstable();
+        ids.sort_unstable_by(|a, b| prefix_of(a).is_some().cmp(&prefix_of(b).is_some()).then_with(|| a.cmp(b)));
         Ok(Self::Listed(ids))
+    }
+
+    /// The whole ids, and the patterns.
+    fn parts(ids: &[Box<str>]) -> (&[Box<str>], &[Box<str>]) {
+        ids.split_at(ids.partition_point(|id| prefix_of(id).is_none()))
+    }
+
+    /// The whole ids, and what the ids of each pattern begin with. Empty for [`Self::All`].
+    pub fn listed(&self) -> (impl Iterator<Item = &str>, impl Iterator<Item = &str>) {
+        let (ids, patterns) = match self {
+            Self::All => Default::default(),
+            Self::Listed(ids) => Self::parts(ids),
+        };
+        (ids.iter().map(|id| &**id), patterns.iter().filter_map(|id| prefix_of(id)))
+    }
+
+    /// Returns whether the scope includes every id.
+    #[must_use]
+    pub const fn names_all(&self) -> bool {
+        matches!(self, Self::All)
+    }
+
+    /// The entries as the token spells them.
+    #[must_use]
+    pub fn to_list(&self) -> Vec<&str> {
+        match self {
+            Self::All => vec!["*"],
+            Self::Listed(ids) => ids.iter().map(|id| &**id).collect(),
+        }
+    }
+
+    /// Returns whether the scope names nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Listed(ids) if ids.is_empty())
     }
 
     /// Returns whether the scope includes this id.
     #[must_use]
     pub fn contains(&self, id: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Listed(ids) => ids.binary_search_by(|known| (**known).cmp(id)).is_ok(),
-        }
+        let Self::Listed(ids) = self else { return true };
+        let (ids, patterns) = Self::parts(ids);
+        ids.binary_search_by(|known| (**known).cmp(id)).is_ok()
+            || patterns.iter().filter_map(|pattern| prefix_of(pattern)).any(|prefix| id.starts_with(prefix))
     }
 
     /// Returns whether the scope includes all of another scope.
@@ -84,9 +137,21 @@ impl Scope {
         match (self, other) {
             (Self::All, _) => true,
             (Self::Listed(_), Self::All) => false,
-            (Self::Listed(_), Self::Listed(ids)) => ids.iter().all(|id| self.contains(id)),
+            // What contains the beginning of a pattern contains the whole of it only by a pattern of its own.
+            (Self::Listed(own), Self::Listed(ids)) => {
+                let (_, patterns) = Self::parts(own);
+                let has_pattern = |prefix: &str| {
+                    patterns.iter().filter_map(|pattern| prefix_of(pattern)).any(|known| prefix.starts_with(known))
+                };
+                ids.iter().all(|id| prefix_of(id).map_or_else(|| self.contains(id), has_pattern))
+            }
         }
     }
+}
+
+/// What the ids of a pattern begin with. `None`: the entry is a whole id.
+fn prefix_of(entry: &str) -> Option<&str> {
+    entry.strip_suffix('*').filter(|prefix| !prefix.is_empty())
 }
 
 /// What a token permits.
@@ -94,11 +159,20 @@ impl Scope {
 pub struct Rights {
     pub audience: Audience,
     pub sessions: Scope,
-    runs: Scope,
-    agents: Scope,
+    pub runs: Scope,
+    pub agents: Scope,
     can: Vec<Verb>,
+    /// Whose sessions are that the holder begins.
+    #[serde(default)]
+    pub owner: Option<OwnerId>,
+    /// The owners whose sessions the rights cover.
+    #[serde(default = "Scope::none")]
+    pub owners: Scope,
     /// Set for a ticket of one run. The lists above then only decide whether that run is readable.
     only_run: Option<RunId>,
+    /// Set for a ticket of one session.
+    #[serde(default)]
+    only_session: Option<SessionId>,
 }
 
 impl Rights {
@@ -111,23 +185,42 @@ impl Rights {
     /// Returns whether the rights cover every session and every run.
     #[must_use]
     pub const fn is_unrestricted(&self) -> bool {
-        matches!(self.sessions, Scope::All) && self.only_run.is_none()
+        matches!(self.sessions, Scope::All) && self.only_run.is_none() && self.only_session.is_none()
     }
 
-    /// Returns whether the rights cover a session and all its runs.
+    /// Returns whether the rights cover a session and all its runs, by its id or by its owner. Rights to owners
+    /// also cover a session that does not exist.
     #[must_use]
-    pub fn has_session(&self, session: &SessionId) -> bool {
-        self.only_run.is_none() && self.sessions.contains(session.as_str())
+    pub fn has_session(&self, session: &SessionId, owner: SessionOwner<'_>) -> bool {
+        self.only_run.is_none() && self.reaches_session(session, owner)
     }
 
-    /// Returns whether the rights cover a run, by its id or by the session that it belongs to.
+    fn reaches_session(&self, session: &SessionId, owner: SessionOwner<'_>) -> bool {
+        let has_owner = || match owner {
+            // It will be an owner's. Whose is checked when it begins.
+            SessionOwner::Absent => !self.owners.is_empty(),
+            SessionOwner::Unowned => false,
+            SessionOwner::Of(owner) => self.owners.contains(owner.as_str()),
+        };
+        self.only_session.as_ref().is_none_or(|only| only == session) && (self.names_session(session) || has_owner())
+    }
+
+    /// Returns whether the rights cover a session whoever's it is.
+    #[must_use]
+    pub fn names_session(&self, session: &SessionId) -> bool {
+        self.sessions.contains(session.as_str())
+    }
+
+    /// Returns whether the rights cover a run: by its id, or by the session that it belongs to. `owner` is the owner of that
+    /// session, or the run's own, if it has no session.
     ///
     /// Rights to all sessions cover every run.
     #[must_use]
-    pub fn has_run(&self, run: &RunId, session: Option<&SessionId>) -> bool {
+    pub fn has_run(&self, run: &RunId, session: Option<&SessionId>, owner: Option<&OwnerId>) -> bool {
         let by_session = || match session {
-            Some(session) => self.sessions.contains(session.as_str()),
-            None => self.sessions == Scope::All,
+            Some(session) => self.reaches_session(session, SessionOwner::of(owner)),
+            None if self.only_session.is_some() => false,
+            None => self.sessions == Scope::All || owner.is_some_and(|owner| self.owners.contains(owner.as_str())),
         };
         self.only_run.as_ref().is_none_or(|only_run| only_run == run) && (self.runs.contains(run.as_str()) || by_session())
     }
@@ -145,15 +238,17 @@ impl Rights {
             && self.sessions.covers(&other.sessions)
             && (self.runs.covers(&other.runs) || self.sessions == Scope::All)
             && self.agents.covers(&other.agents)
+            && self.owners.covers(&other.owners)
             && other.can.iter().all(|verb| self.can(*verb))
             && (self.only_run.is_none() || self.only_run == other.only_run)
+            && (self.only_session.is_none() || self.only_session == other.only_session)
     }
 
     /// Reduces the rights to reading.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.can = vec![Verb::Read];
-        self.agents = Scope::Listed(Vec::new());
+        self.agents = Scope::none();
         self
     }
 
@@ -164,12 +259,17 @@ impl Rights {
         self
     }
 
-    /// Restricts the rights to one session, which they must cover.
+    /// Restricts the rights to one session. It grants nothing that the rights did not cover before.
     #[must_use]
     pub fn restricted_to_session(mut self, session: &SessionId) -> Self {
-        debug_assert!(self.has_session(session), "the rights must cover the session");
-        self.sessions = Scope::Listed(vec![session.as_str().into()]);
-        self.runs = Scope::Listed(Vec::new());
+        self.runs = Scope::none();
+        // Named alone where the token names it, so that a server of an earlier version, which ignores what it does not
+        // know, allows no more.
+        match self.sessions.contains(session.as_str()) {
+            true => (self.sessions, self.owners) = (Scope::Listed(vec![session.as_str().into()]), Scope::none()),
+            false => self.sessions = Scope::none(),
+        }
+        self.only_session = Some(session.clone());
         self
     }
 }
@@ -225,6 +325,10 @@ struct RawRights {
     agents: Vec<Box<str>>,
     #[serde(default)]
     can: Vec<Verb>,
+    #[serde(default)]
+    owner: Option<OwnerId>,
+    #[serde(default)]
+    owners: Vec<Box<str>>,
 }
 
 /// The audience of a token that names none.
@@ -256,6 +360,9 @@ impl Claims {
             true => serde_json::from_str(here).map_err(|error| TokenError::Claim(format!("proscenium: {error}")))?,
             false => return Err(TokenError::Claim("proscenium is not an object".into())),
         };
+        if here.owner.as_ref().is_some_and(|owner| owner.as_str().contains('*')) {
+            return Err(TokenError::Claim("proscenium.owner: an owner's name has no `*`".into()));
+        }
         Ok(Self {
             expires: seconds("exp", &raw.exp)?.min(EXPIRES_MAX),
             not_before: raw.nbf.map_or(Ok(0), |nbf| seconds("nbf", &nbf))?,
@@ -273,7 +380,10 @@ impl Claims {
                 runs: Scope::parse("runs", here.runs)?,
                 agents: Scope::parse("agents", here.agents)?,
                 can: here.can,
+                owner: here.owner,
+                owners: Scope::parse("owners", here.owners)?,
                 only_run: None,
+                only_session: None,
             },
         })
     }
@@ -320,7 +430,11 @@ mod tests {
             let rights = rights(here);
             assert_eq!(rights.audience, Audience::User);
             assert!(Verb::ALL.iter().all(|verb| !rights.can(*verb)));
-            assert!(!rights.has_session(&session("s")) && !rights.has_run(&run("r"), None) && !rights.has_agent("a"));
+            assert!(
+                !rights.has_session(&session("s"), SessionOwner::Unowned)
+                    && !rights.has_run(&run("r"), None, None)
+                    && !rights.has_agent("a")
+            );
         }
         assert_eq!(read(json!({ "sub": "s", "exp": 1 })).unwrap().rights, rights(json!({})));
     }
@@ -363,14 +477,72 @@ mod tests {
     #[test]
     fn a_run_is_covered_by_its_id_or_by_its_session() {
         let both = rights(json!({ "runs": ["r2", "r1"], "sessions": ["s1"] }));
-        assert!(both.has_run(&run("r1"), None) && both.has_run(&run("r2"), Some(&session("s9"))));
-        assert!(both.has_run(&run("r9"), Some(&session("s1"))));
-        assert!(!both.has_run(&run("r9"), None) && !both.has_run(&run("r9"), Some(&session("s9"))));
-        assert!(both.has_session(&session("s1")) && !both.has_session(&session("s9")));
+        assert!(both.has_run(&run("r1"), None, None) && both.has_run(&run("r2"), Some(&session("s9")), None));
+        assert!(both.has_run(&run("r9"), Some(&session("s1")), None));
+        assert!(!both.has_run(&run("r9"), None, None) && !both.has_run(&run("r9"), Some(&session("s9")), None));
+        assert!(
+            both.has_session(&session("s1"), SessionOwner::Unowned) && !both.has_session(&session("s9"), SessionOwner::Unowned)
+        );
         let runs = rights(json!({ "runs": ["*"] }));
-        assert!(runs.has_run(&run("r"), None) && !runs.has_session(&session("s")) && !runs.is_unrestricted());
+        assert!(
+            runs.has_run(&run("r"), None, None)
+                && !runs.has_session(&session("s"), SessionOwner::Unowned)
+                && !runs.is_unrestricted()
+        );
         let sessions = rights(json!({ "sessions": ["s", "*"] }));
-        assert!(sessions.has_run(&run("r"), None) && sessions.has_session(&session("s")) && sessions.is_unrestricted());
+        assert!(
+            sessions.has_run(&run("r"), None, None)
+                && sessions.has_session(&session("s"), SessionOwner::Unowned)
+                && sessions.is_unrestricted()
+        );
+    }
+
+    #[test]
+    fn a_pattern_names_the_ids_that_begin_with_it() {
+        let some = rights(json!({ "sessions": ["b", "acme/*", "a"], "runs": ["r*"] }));
+        for (id, is_named) in
+            [("acme/", true), ("acme/x", true), ("acme", false), ("a", true), ("b", true), ("bb", false), ("", false)]
+        {
+            assert_eq!(some.sessions.contains(id), is_named, "{id}");
+        }
+        assert_eq!(some.sessions.to_list(), ["a", "b", "acme/*"]);
+        for (wide, narrow, covers) in [
+            (json!(["a*"]), json!(["ab", "abc*"]), true),
+            (json!(["ab*"]), json!(["a*"]), false),
+            (json!(["ab"]), json!(["ab*"]), false),
+            (json!(["*"]), json!(["ab*"]), true),
+            (json!(["a*"]), json!(["*"]), false),
+        ] {
+            let [wide, narrow] = [wide, narrow].map(|sessions| rights(json!({ "sessions": sessions })));
+            assert_eq!(wide.covers(&narrow), covers, "{wide:?} {narrow:?}");
+        }
+    }
+
+    #[test]
+    fn an_owner_s_sessions_are_covered_and_so_is_one_that_its_holder_may_begin() {
+        let (ours, theirs) = (OwnerId::new("team/ours").unwrap(), OwnerId::new("theirs").unwrap());
+        let (s, r) = (session("s"), run("r"));
+        let reader = rights(json!({ "owners": ["team/*"] }));
+        assert!(reader.has_session(&s, SessionOwner::Of(&ours)) && reader.has_run(&r, Some(&s), Some(&ours)));
+        assert!(
+            reader.has_run(&r, None, Some(&ours)) && !reader.has_run(&r, None, Some(&theirs)) && !reader.has_run(&r, None, None)
+        );
+        for owner in [SessionOwner::Of(&theirs), SessionOwner::Unowned] {
+            assert!(!reader.has_session(&s, owner), "{owner:?}");
+        }
+        assert!(reader.has_session(&s, SessionOwner::Absent));
+        let begins = rights(json!({ "owner": "team/ours", "owners": ["team/*"], "sessions": ["named"] }));
+        assert!(begins.has_session(&s, SessionOwner::Absent) && begins.covers(&reader) && !reader.covers(&begins));
+        assert!(!rights(json!({ "owner": "team/ours" })).has_session(&s, SessionOwner::Absent));
+        let of_named = begins.clone().restricted_to_session(&session("named"));
+        assert!(
+            of_named.has_session(&session("named"), SessionOwner::Unowned) && !of_named.has_session(&s, SessionOwner::Of(&ours))
+        );
+        let of_owned = begins.clone().restricted_to_session(&s);
+        assert!(of_owned.has_session(&s, SessionOwner::Of(&ours)) && !of_owned.has_session(&s, SessionOwner::Of(&theirs)));
+        assert!(!of_owned.has_session(&session("t"), SessionOwner::Of(&ours)) && !of_owned.has_run(&r, None, Some(&ours)));
+        assert!(begins.covers(&of_named) && begins.covers(&of_owned) && !of_owned.covers(&begins));
+        assert!(!begins.clone().restricted_to_run(r).has_session(&s, SessionOwner::Absent));
     }
 
     #[test]
@@ -381,12 +553,16 @@ mod tests {
         let read = all.clone().read_only();
         assert!(read.can(Verb::Read) && !read.can(Verb::Publish) && !read.can(Verb::Admin) && !read.has_agent("a"));
         let one = read.clone().restricted_to_run(run("r"));
-        assert!(one.has_run(&run("r"), None) && !one.has_run(&run("q"), None) && !one.has_session(&session("s")));
+        assert!(
+            one.has_run(&run("r"), None, None)
+                && !one.has_run(&run("q"), None, None)
+                && !one.has_session(&session("s"), SessionOwner::Unowned)
+        );
         assert!(!one.is_unrestricted());
         let of_session = read.clone().restricted_to_session(&session("s"));
-        assert!(of_session.has_run(&run("q"), Some(&session("s"))) && !of_session.has_run(&run("q"), None));
+        assert!(of_session.has_run(&run("q"), Some(&session("s")), None) && !of_session.has_run(&run("q"), None, None));
         let foreign = rights(json!({ "sessions": ["s"] })).restricted_to_run(run("r"));
-        assert!(foreign.has_run(&run("r"), Some(&session("s"))) && !foreign.has_run(&run("r"), Some(&session("t"))));
+        assert!(foreign.has_run(&run("r"), Some(&session("s")), None) && !foreign.has_run(&run("r"), Some(&session("t")), None));
         for narrow in [&read, &one, &of_session] {
             assert!(all.covers(narrow) && !narrow.covers(&all));
         }

@@ -455,7 +455,7 @@ async fn a_ticket_ends_with_its_token_and_is_limited_to_its_scope() {
     let (open, _) = authenticator.ticket(&grant, Purpose::Stream, Some(TicketScope::Run(run.clone())), 60).unwrap();
     let (waits, _) = authenticator.ticket(&grant, Purpose::Stream, None, 60).unwrap();
     let reads = redeem(&authenticator, &open, Purpose::Stream, false).unwrap();
-    assert!(reads.rights.has_run(&run, None) && !reads.rights.has_run(&RunId::new("q").unwrap(), None));
+    assert!(reads.rights.has_run(&run, None, None) && !reads.rights.has_run(&RunId::new("q").unwrap(), None, None));
     let mut watch = reads.watch();
     files.write("revoked", "t1");
     authenticator.reload_if_changed();
@@ -528,7 +528,7 @@ async fn a_stream_goes_on_with_its_ticket_on_another_server_which_ends_the_first
     let scope = TicketScope::Run(RunId::new("r").unwrap());
     let (ticket, _) = one.ticket(&grant, Purpose::Stream, Some(scope), 10).unwrap();
     let first = one.redeem(&ticket, Purpose::Stream, false).await.unwrap();
-    assert!(first.rights.can(Verb::Read) && !first.rights.has_run(&RunId::new("q").unwrap(), None));
+    assert!(first.rights.can(Verb::Read) && !first.rights.has_run(&RunId::new("q").unwrap(), None, None));
     let mut watch = first.watch();
     let refresh = async |after: u64| {
         NOW.set(NOW.get() + i64::try_from(after).unwrap());

@@ -7,7 +7,7 @@ use crate::log::commit::{Logs, rows_after};
 use crate::log::journal::MemoryJournal;
 use crate::log::memory::MemoryStore;
 use crate::log::{Limit, LogId};
-use crate::model::{Audience, Ids, RunId, Sequence};
+use crate::model::{Audience, RunId, Sequence};
 use crate::source::SourceKind;
 use bytes::Bytes;
 use serde_json::Value;
@@ -38,21 +38,7 @@ pub async fn envelopes(
     });
     let log = LogId::Run(RunId::new(RUN).expect("a short name is a valid id"));
     let ingest = Ingest::new(logs.clone(), Policy::default(), environment);
-    let given = Ids::default();
-    let facts = facts.into();
-    let delivery = Delivery {
-        log: log.clone(),
-        source,
-        given,
-        producer: None,
-        facts,
-        atomic: true,
-        epoch: None,
-        write_scope: None,
-        memory: None,
-        secrets: None,
-    };
-    ingest.deliver(delivery).await?;
+    ingest.deliver(Delivery::new(log.clone(), source, facts.into())).await?;
     let tail = logs.log(&log).await?.tail();
     let (mut envelopes, mut at) = (Vec::new(), Sequence::NONE);
     while let Some(epoch) = tail.epoch.filter(|_| at < tail.last) {

@@ -32,7 +32,8 @@ pub struct Token {
     /// The widest audience that the holder may request.
     #[arg(long, env = "PROSCENIUM_AUDIENCE", value_enum, default_value_t = Audience::User)]
     audience: Audience,
-    /// The permitted sessions with all of their runs; `*` for every session and run.
+    /// The permitted sessions with all of their runs: ids, `acme/*` for those that begin with `acme/`, `*` for every session
+    /// and run.
     #[arg(long, env = "PROSCENIUM_SESSIONS", value_name = "IDS", value_delimiter = ',')]
     sessions: Vec<String>,
     /// The permitted runs of any session; `*` for every run.
@@ -41,7 +42,13 @@ pub struct Token {
     /// The agents that the holder may name in a control, and whose controls it may claim; `*` for every agent.
     #[arg(long, env = "PROSCENIUM_AGENTS", value_name = "IDS", value_delimiter = ',')]
     agents: Vec<String>,
-    /// The permissions: read, publish, control, or admin, which includes the others.
+    /// Whose the sessions are that the holder begins.
+    #[arg(long, env = "PROSCENIUM_OWNER", value_name = "NAME")]
+    owner: Option<String>,
+    /// The owners whose sessions the holder may use; `*` for every owner.
+    #[arg(long, env = "PROSCENIUM_OWNERS", value_name = "NAMES", value_delimiter = ',')]
+    owners: Vec<String>,
+    /// The permissions: read, publish, control, erase, share, admin, which includes them, or impersonate.
     #[arg(long, env = "PROSCENIUM_CAN", value_name = "VERBS", value_delimiter = ',', default_value = "read", value_parser = verb)]
     can: Vec<&'static str>,
     /// The lifetime, such as 90s, 15m, 12h or 30d; at most 365d.
@@ -93,9 +100,9 @@ fn seconds(text: &str) -> Result<u64, String> {
 /// # Errors
 /// [`CliError`] if the arguments grant nothing, or if the key file cannot be used.
 pub fn run(args: &Token, environment: Environment) -> Result<(), CliError> {
-    let grants_nothing = args.sessions.is_empty() && args.runs.is_empty() && args.agents.is_empty();
+    let grants_nothing = [&args.sessions, &args.runs, &args.agents, &args.owners].into_iter().all(Vec::is_empty);
     if grants_nothing && !args.can.contains(&"admin") {
-        let reason = "the token grants access to nothing; pass --sessions, --runs or --agents ('*' for all)";
+        let reason = "the token grants access to nothing; pass --sessions, --owners, --runs or --agents ('*' for all)";
         return Err(CliError::Usage(reason.into()));
     }
     if args.generate {
@@ -111,18 +118,26 @@ pub fn run(args: &Token, environment: Environment) -> Result<(), CliError> {
 
 fn claims(args: &Token, environment: Environment) -> Value {
     let now = u64::try_from((environment.now)().as_second()).unwrap_or(0);
+    let mut here = json!({
+        "audience": args.audience.as_str(),
+        "sessions": args.sessions,
+        "runs": args.runs,
+        "agents": args.agents,
+        "can": args.can,
+    });
+    if let Some(owner) = &args.owner {
+        here["owner"] = owner.as_str().into();
+    }
+    // A server of an earlier version refuses a token with a member that it does not know.
+    if !args.owners.is_empty() {
+        here["owners"] = json!(args.owners);
+    }
     json!({
         "sub": args.sub,
         "jti": Uuid::from_u128((environment.random)()).simple().to_string(),
         "iat": now,
         "exp": now + args.ttl,
-        "proscenium": {
-            "audience": args.audience.as_str(),
-            "sessions": args.sessions,
-            "runs": args.runs,
-            "agents": args.agents,
-            "can": args.can,
-        },
+        "proscenium": here,
     })
 }
 

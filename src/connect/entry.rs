@@ -122,7 +122,7 @@ pub struct EntryError {
 /// The table of one agent in the file.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct AgentTable {
+pub(crate) struct AgentTable {
     protocol: String,
     url: Option<String>,
     command: Option<Vec<String>>,
@@ -145,7 +145,7 @@ struct AgentTable {
 /// Where a value stands: here, in the environment, or in a file.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum ValueSource {
+pub(crate) enum ValueSource {
     Text(String),
     #[serde(rename_all = "kebab-case")]
     Env {
@@ -166,7 +166,7 @@ pub type ReadVariable<'e> = &'e dyn Fn(&str) -> Option<String>;
 
 impl ValueSource {
     /// The value under this name. If it is a credential, that is noted without its prefix.
-    fn resolve(&self, name: &str, variable: ReadVariable<'_>, credentials: &mut Vec<HiddenText>) -> Result<String, String> {
+    pub fn resolve(&self, name: &str, variable: ReadVariable<'_>, credentials: &mut Vec<HiddenText>) -> Result<String, String> {
         let (prefix, value) = match self {
             Self::Text(text) => {
                 if redact_value(&mut json!({ name: text })) {
@@ -278,7 +278,7 @@ fn connector(protocol: &str) -> Result<&'static ConnectorKind, String> {
 }
 
 impl AgentTable {
-    fn into_entry(self, name: &str, variable: ReadVariable<'_>) -> Result<AgentEntry, String> {
+    pub fn into_entry(self, name: &str, variable: ReadVariable<'_>) -> Result<AgentEntry, String> {
         let connector = connector(&self.protocol)?;
         let name = AgentId::new(name).map_err(|error| format!("the agent's name: {error}"))?;
         if let Some(unknown) = self.options.keys().find(|option| !connector.options.contains(&option.as_str())) {

@@ -71,7 +71,7 @@ impl Worker {
             let agent = self.agent.clone();
             let app = &agent.app;
             let max = CONTROLS_PER_CLAIM.min(HELD_MAX.saturating_sub(self.held()));
-            let claim = Claim { max, lease: LEASE, room: Some(self.room()) };
+            let claim = Claim { max, lease: LEASE, room: Some(self.room()), covers: None };
             let claimed = async {
                 if claim.max == 0 {
                     return std::future::pending().await;

@@ -27,15 +27,16 @@ pub use listing::{list, list_entry};
 
 use crate::environment::Environment;
 use crate::guard::redact_text;
-use crate::ingest::{Ingest, ServerAppend, WriterView};
+use crate::ingest::{BeginOwner, Ingest, Quota, QuotaExceeded, ServerAppend, WriteScope, WriteTarget, WriterView};
 use crate::log::commit::{Logs, Summary};
 use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX, SupersededAction};
 use crate::log::queues::{Due, LeasedControl, Queues, WorkRoom};
+use crate::log::sessions::SessionClaim;
 use crate::log::{LogId, StoreError};
 use crate::model::decided_by::{DecidedBy, Decider};
 use crate::model::{
-    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Owner, Phase, RunId, Sequence, SessionId,
-    ThreadId,
+    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Owner, OwnerId, Phase, RunId, Sequence,
+    SessionId, SessionOwner, ThreadId,
 };
 use futures_util::future::join_all;
 use held::{HELD_SECRETS_SHARE_BYTES_MAX, HeldSecret, HeldSecrets, Holder};
@@ -47,6 +48,7 @@ use rules::{ControlRequest, InvalidControl};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use user_headers::UserHeaders;
@@ -88,6 +90,12 @@ pub enum ControlError {
     NoSuchRun(RunId),
     #[error("session {0} has no envelope; begin it with send, queue, delegate or assign")]
     NoSuchSession(SessionId),
+    #[error("the token does not cover session {0}: it names neither the session nor its owner")]
+    OutOfScope(SessionId),
+    #[error("session {0} belongs to another owner than the request names; omit owner, or begin another session")]
+    OtherOwner(SessionId),
+    #[error("{0}")]
+    Quota(#[from] QuotaExceeded),
     #[error("action {action} is not pending here; read the run again")]
     ActionNotPending { action: String },
     #[error("the deadline of action {action} has passed; the agent must ask again")]
@@ -128,7 +136,7 @@ pub enum ControlError {
 }
 
 /// The terms of a claim.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Claim {
     /// The most controls to claim; at least one.
     pub max: usize,
@@ -136,7 +144,12 @@ pub struct Claim {
     pub lease: Duration,
     /// The work that the claimant can begin. `None`: any.
     pub room: Option<WorkRoom>,
+    /// The sessions, and the runs without one, whose controls the claimant may take. `None`: all.
+    pub covers: Option<LogPredicate>,
 }
+
+/// Decides about a log.
+pub type LogPredicate = Arc<dyn Fn(&LogId) -> bool + Send + Sync>;
 
 /// A control as the claimant gets it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -187,6 +200,10 @@ pub struct Requester {
     pub audience: Audience,
     /// Whether the requester has a right to the whole session of the log, and not only to the log.
     pub has_session: bool,
+    /// Whose a session is that the control begins.
+    pub owner: BeginOwner,
+    /// What the requester may write to. `None`: unrestricted.
+    pub scope: Option<WriteScope>,
     pub decider: Decider,
 }
 
@@ -259,6 +276,47 @@ impl Drop for LeaseGuard<'_> {
     }
 }
 
+/// Checks whose the session of a control is, and the quotas of that owner for a message. The result claims a session that
+/// the control begins.
+async fn check_owner(
+    logs: &Logs,
+    ingest: &Ingest,
+    log: &LogId,
+    request: &ControlRequest,
+    requester: &Requester,
+) -> Result<Option<SessionClaim>, ControlError> {
+    let (sessions, is_message) = (logs.sessions(), begins_session(&request.control));
+    let check = |owner: Option<&OwnerId>, quotas: &[Quota]| match is_message {
+        true => ingest.quotas().check(sessions, owner, quotas),
+        false => Ok(()),
+    };
+    let session = match log {
+        LogId::Run(_) => {
+            check(logs.log(log).await?.tail().summary.extension.owner.as_ref(), &[Quota::Turns, Quota::Bytes])?;
+            return Ok(None);
+        }
+        LogId::Session(session) => session,
+    };
+    let is_new = sessions.created_order(session).is_none();
+    if is_new && !is_message {
+        return Ok(None);
+    }
+    let claim = sessions.claim(session, requester.owner.owner.as_ref());
+    let owner = claim.as_ref().as_ref();
+    // The request was authorized before the session was claimed.
+    if !requester.scope.as_ref().is_none_or(|scope| scope.allows(WriteTarget::Session(session, SessionOwner::of(owner)))) {
+        return Err(ControlError::OutOfScope(session.clone()));
+    }
+    if requester.owner.is_requested && *claim != requester.owner.owner {
+        return Err(ControlError::OtherOwner(session.clone()));
+    }
+    check(owner, &[Quota::Turns, Quota::Bytes])?;
+    if is_new {
+        check(owner, &[Quota::Sessions])?;
+    }
+    Ok(Some(claim))
+}
+
 fn format_timestamp(moment: i64) -> String {
     jiff::Timestamp::from_millisecond(moment).map_or_else(|_| String::new(), |at| format!("{at:.3}"))
 }
@@ -285,6 +343,7 @@ impl Controls {
         request: &ControlRequest,
         requester: &Requester,
     ) -> Result<ControlId, ControlError> {
+        let claim = check_owner(logs, ingest, log, request, requester).await?;
         let now = (self.environment.now)();
         let id = request.id.clone().unwrap_or_else(|| self.generate_id(now));
         let is_known = match log {
@@ -315,6 +374,7 @@ impl Controls {
                     }
                     let is_run = matches!(log, LogId::Run(_));
                     let mut append = close_outdated(view, &record, is_run);
+                    append.owner = requester.owner.clone();
                     append.drafts.push(record.change_draft(ControlChange::Submitted, is_run));
                     let supersedes = record.supersedes.clone();
                     append.controls.push(record);
@@ -330,6 +390,7 @@ impl Controls {
             }
         };
         let (scope, supersedes) = ingest.append_as_server(log, decide).await??;
+        drop(claim);
         messages::supersede(ingest, &scope, &supersedes).await?;
         Ok(id)
     }
@@ -411,7 +472,8 @@ impl Controls {
             arrivals.mark_unchanged();
             let lease = || Uuid::from_u128((self.environment.random)()).simple().to_string().into();
             let until_lease = Instant::now() + claim.lease;
-            let leased = queues.lease(agent, claim.max.max(1), until_lease, claim.room.clone(), holds_back(logs), lease);
+            let covers = |log: &LogId| claim.covers.as_ref().is_none_or(|covers| covers(log));
+            let leased = queues.lease(agent, claim.max.max(1), until_lease, claim.room.clone(), covers, holds_back(logs), lease);
             if leased.is_empty() {
                 let more = async {
                     // It fails only when the sender is gone, and `queues` is borrowed.
@@ -471,7 +533,7 @@ impl Controls {
             record.attempt = (record.attempt + u32::from(!leased.follows_undelivered)).max(1);
             let claimed = self.claimed_control(&record, view.summary, leased, now, lease);
             let drafts = vec![record.change_draft(ControlChange::Claimed, is_run)];
-            (Some(claimed), ServerAppend { drafts, controls: vec![record] })
+            (Some(claimed), ServerAppend { drafts, controls: vec![record], ..ServerAppend::default() })
         };
         ingest.append_as_server(&leased.log, decide).await
     }
@@ -555,7 +617,7 @@ impl Controls {
                     }
                 }
             };
-            (Some(status), ServerAppend { drafts: vec![record.change_draft(change, is_run)], controls: vec![record] })
+            (Some(status), ServerAppend::of(record.change_draft(change, is_run), record))
         };
         let status = ingest.append_as_server(&leased.log, decide).await?.ok_or_else(lost)?;
         lease_guard.until = None;
@@ -712,7 +774,10 @@ fn round_off(
         }
         Due::Start(..) => {
             let started = messages::start_time_to_live(record, now)?;
-            Some((DueOutcome::Started(record.queue_position), ServerAppend { drafts: Vec::new(), controls: vec![started] }))
+            Some((
+                DueOutcome::Started(record.queue_position),
+                ServerAppend { controls: vec![started], ..ServerAppend::default() },
+            ))
         }
     }
 }
@@ -748,7 +813,7 @@ fn closing_reason(record: &ControlRecord, view: &WriterView<'_>, now: jiff::Time
 
 fn expire(record: &ControlRecord, reason: &str, is_run: bool) -> ServerAppend {
     let record = record.clone().into_closed(ControlState::Expired, Some(reason));
-    ServerAppend { drafts: vec![record.change_draft(ControlChange::Expired, is_run)], controls: vec![record] }
+    ServerAppend::of(record.change_draft(ControlChange::Expired, is_run), record)
 }
 
 /// The value with the option that the server chose. A value that is not an object stays as the user sent it.

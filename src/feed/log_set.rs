@@ -19,7 +19,7 @@ pub struct SessionLogs {
     session: SessionId,
     children: bool,
     moves: Arc<Moves>,
-    /// Which of its descendants are included; `None`: all.
+    /// Which of these sessions are included; `None`: all.
     takes: Option<SessionPredicate>,
 }
 
@@ -29,7 +29,7 @@ pub type SessionPredicate = Arc<dyn Fn(&SessionId) -> bool + Send + Sync>;
 impl LogSet {
     /// The logs of `session`, which may not exist yet.
     ///
-    /// With `children` the logs of its descendants are included: all of them, or those that `takes` accepts.
+    /// With `children` the logs of its descendants are included. `takes` decides about each session; `None`: all are.
     #[must_use]
     pub fn of_session(logs: Arc<Logs>, session: SessionId, children: bool, takes: Option<SessionPredicate>) -> Self {
         let moves = logs.sessions().watch(&session);
@@ -43,12 +43,16 @@ impl LogSet {
             Self::SessionLogs(of) => of,
         };
         let sessions = of.logs.sessions();
-        let mut below = if of.children { sessions.children_of(&of.session) } else { Vec::new() };
+        let mut members = vec![of.session.clone()];
+        if of.children {
+            members.extend(sessions.children_of(&of.session));
+        }
+        // The session itself may have been erased and begun by others.
         if let Some(takes) = &of.takes {
-            below.retain(|session| takes(session));
+            members.retain(|session| takes(session));
         }
         let mut logs = Vec::new();
-        for session in std::iter::once(&of.session).chain(&below) {
+        for session in &members {
             logs.extend(sessions.has_own_log(session).then(|| LogId::Session(session.clone())));
             logs.extend(sessions.runs_of(session).into_iter().map(LogId::Run));
         }

@@ -3,17 +3,17 @@
 //! The writer first checks what depends on the log: its epoch, duplicates, the caller's write scope. Nothing has changed
 //! until then. It then applies fact after fact, and no step of that refuses one.
 
-use super::delivery::{Delivery, PRODUCERS_MAX, Producer, WriteScope, WriteTarget};
+use super::Core;
+use super::delivery::{BeginOwner, Delivery, PRODUCERS_MAX, Producer, WriteScope, WriteTarget};
 use super::parse::{Parsed, Refused, parse};
+use super::quotas::Quota;
 use super::receipt::{IngestError, OutOfScope, Receipt};
 use super::stamp::{StampContext, Stamped};
 use super::writer::{LogWriter, Numbering, WriterState};
-use crate::environment::Environment;
-use crate::guard::Policy;
 use crate::log::LogId;
 use crate::log::agent_memory::MemoryWrite;
 use crate::model::halves::Halves;
-use crate::model::{Draft, Ids, Sequence, SessionId};
+use crate::model::{Draft, Ids, Sequence, SessionId, SessionOwner};
 use crate::source::Drafts;
 use memchr::memmem;
 use std::ops::Range;
@@ -62,17 +62,10 @@ impl LogWriter {
     /// A delivery of duplicates only gets an empty append, because its answer must not overtake the commit of the
     /// originals. `sheds` drops facts that lead only to diagnostics and metrics. A panic leaves the writer in the state
     /// `Lost`.
-    pub fn accept(
-        &mut self,
-        delivery: &Delivery,
-        parsed: Parsed,
-        sheds: bool,
-        policy: &Policy,
-        environment: Environment,
-    ) -> Result<Receipt, IngestError> {
+    pub fn accept(&mut self, delivery: &Delivery, parsed: Parsed, sheds: bool, core: &Core) -> Result<Receipt, IngestError> {
         self.is_used = true;
         self.state = WriterState::Lost;
-        let taken = self.accept_whole(delivery, parsed, sheds, policy, environment);
+        let taken = self.accept_whole(delivery, parsed, sheds, core);
         // Otherwise the stages have moved without an append.
         if !matches!(taken, Err(Stopped::Midway(_))) {
             self.state = WriterState::Active;
@@ -82,14 +75,7 @@ impl LogWriter {
         })
     }
 
-    fn accept_whole(
-        &mut self,
-        delivery: &Delivery,
-        mut parsed: Parsed,
-        sheds: bool,
-        policy: &Policy,
-        environment: Environment,
-    ) -> Result<Receipt, Stopped> {
+    fn accept_whole(&mut self, delivery: &Delivery, mut parsed: Parsed, sheds: bool, core: &Core) -> Result<Receipt, Stopped> {
         if delivery.epoch.is_some_and(|epoch| epoch != self.epoch && Some(epoch) != self.void_epoch) {
             return Err(IngestError::Erased.into());
         }
@@ -97,9 +83,16 @@ impl LogWriter {
             return Err(IngestError::RunExists.into());
         }
         let check = match &delivery.write_scope {
-            Some(write_scope) => self.check_scope(write_scope)?,
+            Some(write_scope) => self.check_scope(write_scope, &delivery.owner)?,
+            None if core.quotas.is_any() && self.awaits_owner() => PendingCheck::NoOther,
             None => PendingCheck::Nothing,
         };
+        let (scope, owner) = (delivery.write_scope.as_ref(), &delivery.owner);
+        if let (LogId::Session(session), false) = (&self.id, self.is_written) {
+            self.claim_session(core, &session.clone(), delivery.given.parent_session.as_ref(), owner, scope)?;
+        }
+        let payer = self.summary.extension.owner.as_ref().or(owner.owner.as_ref());
+        core.quotas.check(core.logs.sessions(), payer, &[Quota::Bytes]).map_err(IngestError::from)?;
         let count = delivery.facts.len();
         let (duplicates, numbering) = self.duplicate_head(delivery.producer.as_ref(), count as u64)?;
         let from = usize::try_from(duplicates).expect("a duplicate is a fact in memory");
@@ -121,11 +114,9 @@ impl LogWriter {
             LogId::Session(id) => session_id = Some(id.clone()),
         }
         let mut until = parsed.refused.as_ref().map_or(count, |(index, _)| *index);
-        let outside = match (check, &delivery.write_scope) {
-            (PendingCheck::Nothing, _) | (_, None) => None,
-            (check, Some(write_scope)) => {
-                self.check_sessions(delivery, write_scope, from..until, &given, check, parsed.refused.is_some())?
-            }
+        let outside = match check {
+            PendingCheck::Nothing => None,
+            check => self.check_sessions(core, delivery, from..until, &given, check, parsed.refused.is_some())?,
         };
         until = outside.as_ref().map_or(until, |(index, _)| *index);
         let refused = match (outside, parsed.refused.take()) {
@@ -142,7 +133,8 @@ impl LogWriter {
             return Err(IngestError::EnvelopesTooLarge { bytes, limit }.into());
         }
         self.guard.set_known_secrets(delivery.secrets.clone());
-        let (source, now) = (Some(delivery.source.name), (environment.now)());
+        let (source, now) = (Some(delivery.source.name), (core.environment.now)());
+        let (policy, environment, awaits_owner) = (&core.policy, core.environment, self.awaits_owner());
         let mut context = StampContext { given: &given, source, policy, environment, now, halves: Halves::Absent };
         let (first, mut stamped, mut shed) = (self.summary.last_sequence, self.begin_stamp(context, until - from), 0);
         let (mut drafts, mut made) = (Vec::new(), 0);
@@ -163,6 +155,9 @@ impl LogWriter {
             self.stamp(&mut drafts, index as u64, context, &mut stamped);
         }
         let Stamped { rows, violations, violations_omitted, .. } = self.end_stamp(stamped);
+        if awaits_owner {
+            self.settle_owner(core.logs.sessions(), &delivery.owner);
+        }
         let accepted = (until - from) as u64 - shed;
         let last_sequence = self.summary.last_sequence;
         let producer = delivery.producer.clone().zip(numbering).map(|(producer, mut numbering)| {
@@ -198,11 +193,11 @@ impl LogWriter {
     /// is about may depend on earlier facts. Returns the first fact with one that the scope does not allow.
     ///
     /// # Errors
-    /// `RunOutOfScope`, if a fact had to name a session and none does.
+    /// `RunOutOfScope`, if a fact had to name a session and none does; `OtherOwner` and `Quota`.
     fn check_sessions(
         &mut self,
+        core: &Core,
         delivery: &Delivery,
-        write_scope: &WriteScope,
         facts: Range<usize>,
         given: &Ids,
         check: PendingCheck,
@@ -210,7 +205,11 @@ impl LogWriter {
     ) -> Result<Option<(usize, SessionId)>, IngestError> {
         let mut adapter = self.copy_adapter(delivery.source);
         let (mut drafts, mut has_session) = (Vec::new(), check == PendingCheck::Parents);
-        let names_parents = may_name_parent(delivery);
+        let (names_parents, scope) = (may_name_parent(delivery), delivery.write_scope.as_ref());
+        let allows = |session: &SessionId| {
+            let allows = |owner: SessionOwner<'_>| scope.is_none_or(|scope| scope.allows(WriteTarget::Session(session, owner)));
+            core.logs.sessions().with_owner(session, allows)
+        };
         for index in facts {
             let Ok(event) = parse(delivery, index) else { break };
             adapter.apply_event(event, given, Drafts { ledger: &self.ledger, drafts: &mut drafts });
@@ -218,8 +217,13 @@ impl LogWriter {
                 let session = if has_session { None } else { ids.session.or_else(|| given.session.clone()) };
                 has_session |= session.is_some();
                 let parent = ids.parent_session.or_else(|| given.parent_session.clone());
-                let is_outside = |session: &SessionId| !write_scope.allows(WriteTarget::Session(session));
-                if let Some(outside) = session.into_iter().chain(parent).find(is_outside) {
+                if let Some(session) = &session {
+                    match self.claim_session(core, session, parent.as_ref(), &delivery.owner, scope) {
+                        Err(IngestError::RunOutOfScope(OutOfScope::Session(session))) => return Ok(Some((index, session))),
+                        claimed => claimed?,
+                    }
+                }
+                if let Some(outside) = parent.filter(|parent| session.as_ref() != Some(parent) && !allows(parent)) {
                     return Ok(Some((index, outside)));
                 }
             }
@@ -230,7 +234,7 @@ impl LogWriter {
         if has_session {
             return Ok(None);
         }
-        let is_allowed = given.session.as_ref().is_some_and(|session| write_scope.allows(WriteTarget::Session(session)));
+        let is_allowed = given.session.as_ref().is_some_and(allows);
         match &self.id {
             LogId::Run(run) if check == PendingCheck::Session && !is_refused && !is_allowed => {
                 Err(IngestError::RunOutOfScope(OutOfScope::Run(run.clone())))
@@ -243,10 +247,20 @@ impl LogWriter {
     ///
     /// A run with envelopes but without a session is in scope only by its name. Otherwise every caller with any session
     /// could move the run into that session.
-    fn check_scope(&self, write_scope: &WriteScope) -> Result<PendingCheck, IngestError> {
-        let LogId::Run(run) = &self.id else { return Ok(PendingCheck::Nothing) };
+    fn check_scope(&self, write_scope: &WriteScope, begin: &BeginOwner) -> Result<PendingCheck, IngestError> {
+        let owner = self.summary.extension.owner.as_ref();
+        let run = match &self.id {
+            LogId::Run(run) => run,
+            // Another session may have the id since the request was authorized.
+            LogId::Session(session) => {
+                let is_allowed = !self.is_written || write_scope.allows(WriteTarget::Session(session, SessionOwner::of(owner)));
+                let outside = || Err(IngestError::RunOutOfScope(OutOfScope::Session(session.clone())));
+                return if is_allowed { Ok(PendingCheck::Nothing) } else { outside() };
+            }
+        };
         let session = self.summary.session_id.as_ref();
-        match (session, write_scope.allows(WriteTarget::Run(run, session))) {
+        let owner = if self.is_written { owner } else { begin.owner.as_ref() };
+        match (session, write_scope.allows(WriteTarget::Run(run, session, owner))) {
             (Some(_), true) => Ok(PendingCheck::Nothing),
             (None, true) => Ok(PendingCheck::NoOther),
             (None, false) if self.summary.last_sequence == Sequence::NONE => Ok(PendingCheck::Session),

@@ -1,12 +1,11 @@
 //! Appends by the server itself, ordered after all accepted facts and before any later ones.
 
-use super::Ingest;
+use super::delivery::BeginOwner;
 use super::pending::ATTEMPTS_MAX;
 use super::questions::Questions;
 use super::stamp::StampContext;
 use super::writer::{LogWriter, WriterState};
-use crate::environment::Environment;
-use crate::guard::Policy;
+use super::{Core, Ingest};
 use crate::log::agent_memory::AgentMemory;
 use crate::log::commit::Summary;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};
@@ -140,13 +139,22 @@ pub struct ServerAppend {
     pub drafts: Vec<Draft>,
     /// New or changed controls.
     pub controls: Vec<ControlRecord>,
+    /// Whose the session is that begins with it.
+    pub owner: BeginOwner,
 }
 
 impl ServerAppend {
+    /// One envelope, and the control that it describes.
+    #[must_use]
+    pub fn of(draft: Draft, control: ControlRecord) -> Self {
+        Self { drafts: vec![draft], controls: vec![control], ..Self::default() }
+    }
+
     /// Adds another append after this one.
     pub fn extend(&mut self, other: Self) {
-        self.drafts.extend(other.drafts);
-        self.controls.extend(other.controls);
+        let Self { drafts, controls, owner: _ } = other;
+        self.drafts.extend(drafts);
+        self.controls.extend(controls);
     }
 
     const fn is_empty(&self) -> bool {
@@ -176,7 +184,7 @@ impl Ingest {
                 // The decision may depend on appends in flight.
                 true => writer.is_written.then(|| writer.barrier()),
                 false => {
-                    writer.add(addition, &self.core.policy, self.core.environment);
+                    writer.add(addition, &self.core);
                     writer.outbox.take()
                 }
             };
@@ -241,11 +249,11 @@ impl LogWriter {
     }
 
     /// Adds envelopes and controls, and leaves the appends in the outbox.
-    fn add(&mut self, addition: ServerAppend, policy: &Policy, environment: Environment) {
+    fn add(&mut self, addition: ServerAppend, core: &Core) {
         self.is_used = true;
         // Until the append is complete: a panic leaves the writer in this state.
         self.state = WriterState::Lost;
-        let ServerAppend { mut drafts, controls } = addition;
+        let ServerAppend { mut drafts, controls, owner } = addition;
         for record in controls {
             self.note_decision(&record);
             self.controls_changed.push(record.id.clone());
@@ -257,12 +265,16 @@ impl LogWriter {
         let run = if let LogId::Run(run) = &self.id { Some(run.clone()) } else { None };
         let session = if let LogId::Session(id) = &self.id { Some(id.clone()) } else { self.summary.session_id.clone() };
         let given = Ids { session, thread: self.summary.thread_id.clone(), run, ..Ids::default() };
-        let before = self.summary.last_sequence;
-        let (now, halves) = ((environment.now)(), Halves::Absent);
+        let (before, awaits_owner) = (self.summary.last_sequence, self.awaits_owner());
+        let (policy, environment, halves) = (&core.policy, core.environment, Halves::Absent);
+        let now = (environment.now)();
         let context = StampContext { given: &given, source: None, policy, environment, now, halves };
         let mut stamped = self.begin_stamp(context, drafts.len());
         self.stamp(&mut drafts, 0, context, &mut stamped);
         let rows = self.end_stamp(stamped).rows;
+        if awaits_owner {
+            self.settle_owner(core.logs.sessions(), &owner);
+        }
         self.prepare_append(None, None, before, rows, true, None);
         self.state = WriterState::Active;
     }

@@ -23,9 +23,11 @@ impl Ingest {
         let mut by_run: Vec<(RunId, SessionId, Arc<Summary>, Vec<ActionAnswer>)> = Vec::new();
         for answer in answers {
             let Some(session) = delivery.given.session.clone().or_else(|| answer.session.clone()) else { continue };
-            let runs = self.core.logs.sessions().runs_of(&session);
+            let index = self.core.logs.sessions();
+            let (runs, owner) = (index.runs_of(&session), index.owner_of(&session));
             let is_in_scope = |run: &RunId| {
-                delivery.write_scope.as_ref().is_none_or(|write_scope| write_scope.allows(WriteTarget::Run(run, Some(&session))))
+                let target = WriteTarget::Run(run, Some(&session), owner.as_ref());
+                delivery.write_scope.as_ref().is_none_or(|write_scope| write_scope.allows(target))
             };
             for run in runs.into_iter().rev().filter(|run| run != own && is_in_scope(run)).take(ANSWERED_RUNS_MAX) {
                 let summary = self.core.logs.log(&LogId::Run(run.clone())).await?.tail().summary;
@@ -48,10 +50,7 @@ impl Ingest {
             }
             let given = Ids { session: Some(session), ..Ids::default() };
             let (log, source) = (LogId::Run(run), &source::agent_ui::SOURCE);
-            let (producer, epoch, write_scope, memory, secrets) = (None, None, None, None, None);
-            let facts = facts.into();
-            let delivery = Delivery { log, source, given, producer, facts, atomic: true, epoch, write_scope, memory, secrets };
-            Box::pin(self.deliver(delivery)).await?;
+            Box::pin(self.deliver(Delivery { given, ..Delivery::new(log, source, facts.into()) })).await?;
         }
         Ok(())
     }

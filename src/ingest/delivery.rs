@@ -4,7 +4,7 @@ use crate::guard::KnownSecrets;
 use crate::log::LogId;
 use crate::log::agent_memory::MemoryWrite;
 use crate::model::json::string_end;
-use crate::model::{Epoch, Ids, ProducerId, RunId, SessionId};
+use crate::model::{Epoch, Ids, OwnerId, ProducerId, RunId, SessionId, SessionOwner};
 use crate::source::SourceKind;
 use bytes::Bytes;
 use serde_json::Value;
@@ -37,6 +37,8 @@ pub struct Delivery {
     pub epoch: Option<Epoch>,
     /// What the caller may write to. `None`: unrestricted.
     pub write_scope: Option<WriteScope>,
+    /// Whose a session is that begins with it.
+    pub owner: BeginOwner,
     /// What a connector stores in the same commit. `None` for every other producer.
     pub memory: Option<MemoryWrite>,
     /// What the facts must not repeat, known to a connector. `None` for every other producer.
@@ -57,6 +59,14 @@ const CONTAINER_VALUES: u8 = 4;
 pub const PARSED_FACT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 impl Delivery {
+    /// Facts of an unrestricted caller, all or nothing.
+    #[must_use]
+    pub fn new(log: LogId, source: &'static SourceKind, facts: Facts) -> Self {
+        let (given, owner) = (Ids::default(), BeginOwner::default());
+        let (producer, epoch, write_scope, memory, secrets) = (None, None, None, None, None);
+        Self { log, source, given, producer, facts, atomic: true, epoch, write_scope, owner, memory, secrets }
+    }
+
     /// The bytes of the envelopes if each fact leads to one.
     ///
     /// Every envelope contains the ids of the request.
@@ -242,6 +252,14 @@ impl Facts {
     }
 }
 
+/// Whose a session is that a caller begins. A child of a session has its parent's owner.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BeginOwner {
+    pub owner: Option<OwnerId>,
+    /// Whether the request names the owner. A session that has another one refuses it then.
+    pub is_requested: bool,
+}
+
 /// The runs and sessions that a caller may write to.
 ///
 /// A run is in scope by its name or by its session. The first envelope that names a session decides the run's session.
@@ -253,10 +271,16 @@ pub struct WriteScope(Arc<dyn Fn(WriteTarget<'_>) -> bool + Send + Sync>);
 /// The target that a [`WriteScope`] is asked about.
 #[derive(Debug, Clone, Copy)]
 pub enum WriteTarget<'a> {
-    /// A run, with its session if it has one.
-    Run(&'a RunId, Option<&'a SessionId>),
-    /// A session that a run would join.
-    Session(&'a SessionId),
+    /// A run, with its session if it has one, and the owner of that session, or its own.
+    Run(&'a RunId, Option<&'a SessionId>, Option<&'a OwnerId>),
+    /// A session that a run would join, or that would begin.
+    Session(&'a SessionId, SessionOwner<'a>),
+}
+
+impl std::fmt::Debug for WriteScope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WriteScope")
+    }
 }
 
 impl WriteScope {
@@ -265,7 +289,9 @@ impl WriteScope {
         Self(Arc::new(has))
     }
 
-    pub(super) fn allows(&self, what: WriteTarget<'_>) -> bool {
+    /// Returns whether the scope has this target.
+    #[must_use]
+    pub fn allows(&self, what: WriteTarget<'_>) -> bool {
         (self.0)(what)
     }
 }

@@ -1,5 +1,6 @@
 //! The load limits of the write path, and its counters.
 
+use super::quotas::OwnerQuotas;
 use crate::meter::Counter;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub struct IngestLimits {
     /// Each costs a key and a byte of memory while the log has a writer. One body may exceed the limit by the subjects
     /// of its own facts.
     pub subjects_max: usize,
+    /// What the logs of one owner may take.
+    pub quotas: OwnerQuotas,
 }
 
 impl Default for IngestLimits {
@@ -33,6 +36,7 @@ impl Default for IngestLimits {
             shed_bytes_min: 64 * 1024 * 1024,
             logs_max: 1_000_000,
             subjects_max: 1_000_000,
+            quotas: OwnerQuotas::default(),
         }
     }
 }

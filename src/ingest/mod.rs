@@ -15,10 +15,13 @@
 //! Erasing a log, or rewriting its history, first retires its writer. By then everything that the writer accepted is in
 //! the log; later deliveries wait for a new writer.
 //!
-//! Submodules, in the order in which they may use each other: [`delivery`] is the input, [`receipt`] the result,
-//! [`rows`] the output, [`attempt`] the starts of an attempt, [`parse`] the judgement of facts, [`questions`] what decisions are about, [`writer`] the writer with the state of the stages, [`pending`]
+//! Submodules, in the order in which they may use each other: [`quotas`] are those of an owner, [`delivery`] is the input, [`receipt`] the result,
+//! [`rows`] the output, [`attempt`] the starts of an attempt, [`parse`] the judgement of facts, [`questions`] what decisions are about, [`writer`] the writer with the state of the stages, [`owners`]
+//! whose a log is, [`pending`]
 //! the deliveries between writer and store. [`accept`] applies facts, [`stamp`] runs the ledger and the guard. Beside this path are [`answers`] (answers
 //! to actions of other runs), [`amend`] (appends by the server itself), and [`maintenance`] (erasure and compaction).
+
+mod quotas;
 
 mod limits;
 
@@ -33,6 +36,8 @@ mod rows;
 mod attempt;
 
 mod writer;
+
+mod owners;
 
 mod parse;
 
@@ -51,12 +56,13 @@ mod maintenance;
 pub use accept::ENVELOPES_BYTES_MAX;
 pub use amend::{ServerAppend, Verdict, WriterView};
 pub use delivery::{
-    Delivery, ENVELOPE_BYTES, Facts, PARSED_FACT_BYTES_MAX, PARSED_FACTS_MAX, PARSED_TEXT_BYTES_MAX, PRODUCERS_MAX, Producer,
-    WriteScope, WriteTarget, envelope_bytes_with,
+    BeginOwner, Delivery, ENVELOPE_BYTES, Facts, PARSED_FACT_BYTES_MAX, PARSED_FACTS_MAX, PARSED_TEXT_BYTES_MAX, PRODUCERS_MAX,
+    Producer, WriteScope, WriteTarget, envelope_bytes_with,
 };
 pub use limits::{IngestCounters, IngestLimits};
 pub use maintenance::CompactionPlan;
 pub use pending::{Admitted, Pending};
+pub use quotas::{OwnerQuotas, Quota, QuotaExceeded};
 pub use receipt::{IngestError, OutOfScope, Receipt, VIOLATIONS_MAX};
 pub use stamp::BlobMeta;
 pub use writer::unreadable_entries;
@@ -100,6 +106,7 @@ struct Core {
     environment: Environment,
     logs_max: u64,
     subjects_max: usize,
+    quotas: OwnerQuotas,
     counts: IngestCounters,
 }
 
@@ -136,6 +143,7 @@ impl Ingest {
             environment,
             logs_max: limits.logs_max,
             subjects_max: limits.subjects_max,
+            quotas: limits.quotas,
             counts: IngestCounters::default(),
         });
         let in_flight = Semaphore::new(limits.in_flight_bytes_max.min(Semaphore::MAX_PERMITS));
@@ -148,6 +156,12 @@ impl Ingest {
     pub fn with_limits(self, limits: IngestLimits) -> Self {
         let Core { logs, policy, environment, .. } = &*self.core;
         Self::build(logs.clone(), policy.clone(), *environment, limits)
+    }
+
+    /// The quotas of each owner.
+    #[must_use]
+    pub fn quotas(&self) -> &OwnerQuotas {
+        &self.core.quotas
     }
 
     /// The counters of the write path.
@@ -367,7 +381,7 @@ impl Core {
         }
         log.touch();
         let InFlight { delivery, sheds, .. } = &**in_flight;
-        let accepting = || writer.accept(delivery, in_flight.take_parsed(), *sheds, &self.policy, self.environment);
+        let accepting = || writer.accept(delivery, in_flight.take_parsed(), *sheds, self);
         let Ok(taken) = catch_unwind(AssertUnwindSafe(accepting)) else {
             tracing::error!(log = %log.id, "accepting facts panicked; the server loads the log's state again");
             return Err(IngestError::Panicked);

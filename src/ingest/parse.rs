@@ -110,25 +110,15 @@ mod tests {
     use super::super::delivery::{Facts, PARSED_FACTS_MAX, PARSED_TEXT_BYTES_MAX};
     use super::*;
     use crate::log::LogId;
-    use crate::model::{Ids, RunId};
+    use crate::model::RunId;
 
     fn delivery(facts: &[String], atomic: bool) -> Delivery {
         let ends = facts.iter().scan(0, |end, fact| {
             *end += fact.len();
             Some(*end - fact.len()..*end)
         });
-        Delivery {
-            log: LogId::Run(RunId::new("r").unwrap()),
-            source: &source::agent_ui::SOURCE,
-            given: Ids::default(),
-            producer: None,
-            facts: Facts::from_text(facts.concat().into(), ends.collect()),
-            atomic,
-            epoch: None,
-            write_scope: None,
-            memory: None,
-            secrets: None,
-        }
+        let (log, facts) = (LogId::Run(RunId::new("r").unwrap()), Facts::from_text(facts.concat().into(), ends.collect()));
+        Delivery { atomic, ..Delivery::new(log, &source::agent_ui::SOURCE, facts) }
     }
 
     fn fact(text: &str) -> String {

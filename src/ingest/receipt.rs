@@ -1,6 +1,7 @@
 //! The result of a delivery: a receipt for durable facts, or the error that refused them.
 
 use super::delivery::PRODUCERS_MAX;
+use super::quotas::QuotaExceeded;
 use crate::log::StoreError;
 use crate::model::{Epoch, ProducerId, RunId, Sequence, SessionId};
 use crate::source::FactError;
@@ -91,6 +92,13 @@ pub enum IngestError {
     /// The run itself is outside the caller's write scope.
     #[error(transparent)]
     RunOutOfScope(OutOfScope),
+    /// The request names an owner.
+    #[error(
+        "Session {0} belongs to another owner than the request names. Nothing was accepted. Omit owner, or begin another session."
+    )]
+    OtherOwner(SessionId),
+    #[error("Nothing was accepted: {0}.")]
+    Quota(#[from] QuotaExceeded),
     #[error("producer {producer} sent fact {got}, but {expected} comes next; send from {expected} on")]
     ProducerGap { producer: ProducerId, got: u64, expected: u64 },
     #[error("producer {producer} is at epoch {current}, this is epoch {got}: a newer producer has taken over; stop sending")]

@@ -10,9 +10,10 @@ use crate::log::agent_memory::{AGENT_MEMORY_KEY_PREFIX, AgentMemory};
 use crate::log::commit::{Chain, Log, Logs, PENDING_KEY_PREFIX, Submission, Summary, summary_of};
 use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
 use crate::log::question::{QUESTION_KEY_PREFIX, Question};
+use crate::log::sessions::SessionClaim;
 use crate::log::{Append, LoadedLog, LogId, META, StoreError};
 use crate::model::stored;
-use crate::model::{ActionId, Audience, ControlId, Draft, Epoch, Ids, ProducerId, Sequence};
+use crate::model::{ActionId, Audience, ControlId, Draft, Epoch, Ids, ProducerId, Sequence, SessionId};
 use crate::source::ledger::{Ledger, RunState, SharedSet, Speakers};
 use crate::source::{self, Adapter, Drafts, Event, SourceKind};
 use bytes::Bytes;
@@ -43,6 +44,8 @@ pub(super) struct LogWriter {
     pub epoch: Epoch,
     pub is_written: bool,
     pub summary: Summary,
+    /// The session that the log joins or begins, until the session has appeared.
+    pub claim: Option<(SessionId, SessionClaim)>,
     pub ledger: Ledger,
     pub attempt_starts: AttemptStarts,
     /// The same at the last save.
@@ -244,6 +247,7 @@ impl LogWriter {
             epoch,
             is_written,
             summary,
+            claim: None,
             ledger,
             attempt_starts_saved: attempt_starts.clone(),
             attempt_starts,
@@ -365,6 +369,9 @@ impl LogWriter {
         let set = |key: String, value: Vec<u8>| (Bytes::from(key), Some(Bytes::from(value)));
         if moved {
             self.is_written = true;
+            if self.summary.extension.owner.is_some() {
+                self.summary.extension.bytes += rows.bytes() as u64;
+            }
             state.push((Bytes::from_static(META), Some(self.summary.save())));
             state.extend(self.take_pending_changed());
             if let Some(source) = source {

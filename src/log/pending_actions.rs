@@ -8,7 +8,7 @@
 
 use super::LogId;
 use super::summary::Summary;
-use crate::model::{ActionId, AgentId, Audience, ControlId, Sequence, SessionId};
+use crate::model::{ActionId, AgentId, Audience, ControlId, OwnerId, Sequence, SessionId};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -28,6 +28,8 @@ pub struct ActionPlace {
 pub struct OpenAction {
     pub log: LogId,
     pub session: Option<SessionId>,
+    /// Whose the log is.
+    pub owner: Option<OwnerId>,
     pub action: ActionId,
     /// The agent that takes the decision.
     pub agent: AgentId,
@@ -71,6 +73,7 @@ struct PendingTable {
 struct AskingLog {
     scope: LogId,
     session: Option<SessionId>,
+    owner: Option<OwnerId>,
     actions: Vec<Arc<OpenAction>>,
     /// Pending actions beyond the remembered ones, per audience. The log's own agent takes the decisions.
     others: [u64; 3],
@@ -97,11 +100,13 @@ impl AskingLog {
             LogId::Session(id) => Some(id.clone()),
             LogId::Run(_) => summary.session_id.clone(),
         };
+        let owner = summary.extension.owner.clone();
         let asked = summary.pending_actions.iter().map(|pending| {
             let detail = summary.extension.actions.get(&pending.action);
             Arc::new(OpenAction {
                 log: log.clone(),
                 session: session.clone(),
+                owner: owner.clone(),
                 agent: summary.decider(pending.agent.as_ref()),
                 audience: summary.audience_of_pending(&pending.action),
                 // A store of an earlier version has no detail: its actions are the oldest.
@@ -118,7 +123,7 @@ impl AskingLog {
         });
         let unanswered = Audience::ALL.map(|audience| summary.unanswered(audience) as u64);
         let (scope, own_agent) = (summary.scope(log), summary.decider(None));
-        Some(Self { scope, session, actions, others, own_agent, unanswered })
+        Some(Self { scope, session, owner, actions, others, own_agent, unanswered })
     }
 
     fn asks(&self, agent: &AgentId) -> bool {
@@ -186,11 +191,11 @@ impl PendingActions {
         &self,
         audience: Audience,
         agent: Option<&AgentId>,
-        covers: impl Fn(&LogId, Option<&SessionId>) -> bool,
+        covers: impl Fn(&LogId, Option<&SessionId>, Option<&OwnerId>) -> bool,
     ) -> u64 {
         let inner = self.inner.read();
         let is_agent = |of: &AgentId| agent.is_none_or(|agent| agent == of);
-        let covered = inner.logs.iter().filter(|(log, asking)| covers(log, asking.session.as_ref()));
+        let covered = inner.logs.iter().filter(|(log, asking)| covers(log, asking.session.as_ref(), asking.owner.as_ref()));
         let count = |asking: &AskingLog| {
             let open =
                 |asked: &&Arc<OpenAction>| asked.control.is_none() && audience.admits(asked.audience) && is_agent(&asked.agent);
@@ -302,9 +307,9 @@ mod tests {
         assert_eq!(listed(&pending), ["early", "seen", "hidden", "late"]);
         let counts = || [Audience::User, Audience::Internal].map(|audience| pending.unanswered(audience));
         assert_eq!(counts(), [3, 4]);
-        let of_agent = |agent: &str| pending.unanswered_where(Audience::Internal, agent.parse().ok().as_ref(), |_, _| true);
+        let of_agent = |agent: &str| pending.unanswered_where(Audience::Internal, agent.parse().ok().as_ref(), |_, _, _| true);
         assert_eq!([of_agent("x"), of_agent("y")], [3, 1]);
-        let in_run = pending.unanswered_where(Audience::User, None, |log, _| *log == run("r2"));
+        let in_run = pending.unanswered_where(Audience::User, None, |log, _, _| *log == run("r2"));
         assert_eq!(in_run, 1);
         second.extension.actions.values_mut().for_each(|detail| detail.control = "c".parse().ok());
         pending.apply(&run("r2"), &second);

@@ -192,7 +192,8 @@ impl Queues {
 
     /// Leases up to `max` controls of an agent's queue until `until`, oldest first.
     ///
-    /// `lease` makes each lease token. `holds_back` tells whether an action of an agent is pending in a scope. `room` is
+    /// `lease` makes each lease token. `covers` tells of which sessions, and runs without one, the claimant may take
+    /// controls. `holds_back` tells whether an action of an agent is pending in a scope. `room` is
     /// what the claimant can begin; `None`: it takes any work.
     pub fn lease(
         &self,
@@ -200,6 +201,7 @@ impl Queues {
         max: usize,
         until: Instant,
         mut room: Option<WorkRoom>,
+        covers: impl Fn(&LogId) -> bool,
         holds_back: impl Fn(&LogId, &AgentId) -> bool,
         mut lease: impl FnMut() -> Box<str>,
     ) -> Vec<LeasedControl> {
@@ -212,7 +214,7 @@ impl Queues {
                 break;
             }
             let Some(item) = inner.items.get_mut(queue_position) else { continue };
-            if item.is_obsolete || item.is_unstarted() || item.is_held(&holds_back) {
+            if item.is_obsolete || item.is_unstarted() || !covers(&item.scope) || item.is_held(&holds_back) {
                 continue;
             }
             if item.needs_room() && room.as_mut().is_some_and(|room| !room.take(&item.scope)) {
@@ -459,7 +461,7 @@ mod tests {
             format!("lease-{made}").into()
         };
         queues
-            .lease(&agent(of), max, until, None, |_, _| false, lease)
+            .lease(&agent(of), max, until, None, |_| true, |_, _| false, lease)
             .into_iter()
             .map(|taken| format!("{} {}", taken.id, taken.lease))
             .collect()
@@ -484,7 +486,7 @@ mod tests {
         summary.extension.waiting.extend([(1, terms(Some(60))), (3, terms(None))]);
         queues.apply(&run("r"), None, &summary);
         let lease = |holds: bool| {
-            let leased = queues.lease(&agent("a"), 9, now, None, |scope, _| holds && *scope == run("r"), || "l".into());
+            let leased = queues.lease(&agent("a"), 9, now, None, |_| true, |scope, _| holds && *scope == run("r"), || "l".into());
             leased.into_iter().map(|one| one.id.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(lease(true), ["c2"], "a control that does not wait passes");
@@ -543,7 +545,7 @@ mod tests {
                 made += 1;
                 format!("lease-{made}").into()
             };
-            let leased = queues.lease(&agent("a"), 9, now, Some(WorkRoom { turns, busy }), |_, _| false, token);
+            let leased = queues.lease(&agent("a"), 9, now, Some(WorkRoom { turns, busy }), |_| true, |_, _| false, token);
             leased.into_iter().map(|one| one.id.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(lease(0, &[]), ["c5", "c6", "c7"], "an answer, a message to a turn, and one that ends a turn");

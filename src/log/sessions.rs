@@ -17,12 +17,14 @@
 //! nothing. The committer waits for readers of the index. So a reader holds the lock only while it copies the ids of
 //! one session's runs or children.
 
+mod owners;
 mod pending_below;
 mod session;
 
 #[cfg(test)]
 mod tests;
 
+pub use owners::{OwnerUse, SessionClaim};
 pub use pending_below::PendingBelow;
 pub use session::{PreviewSources, SessionOverview};
 
@@ -30,6 +32,7 @@ use super::moves::Moves;
 use super::summary::Summary;
 use super::{LogId, LogKind, Store, StoreError};
 use crate::model::{Audience, RunId, SessionId};
+use owners::Owners;
 use parking_lot::{Mutex, RwLock};
 use pending_below::{ActionCounts, Node, sum_pending_below};
 use session::{LogStats, Session};
@@ -52,8 +55,8 @@ pub struct Sessions {
 
 #[derive(Default)]
 struct SessionTable {
-    /// Boxed, because a table of many has room for twice as many.
-    sessions: HashMap<SessionId, Box<Session>>,
+    /// Ordered, so that those of a pattern are found. Boxed, because a table of many has room for twice as many.
+    sessions: BTreeMap<SessionId, Box<Session>>,
     by_created: BTreeMap<u64, SessionId>,
     children: HashMap<SessionId, HashSet<SessionId>>,
     /// The sessions with pending actions in their own logs.
@@ -61,6 +64,7 @@ struct SessionTable {
     /// Incremented when a session's own pending actions or its parent change.
     version: u64,
     watchers: HashMap<SessionId, SessionWatchers>,
+    owners: Owners,
 }
 
 /// The readers of one session, which learn of changes to it and to its descendants.
@@ -118,9 +122,11 @@ impl Sessions {
                     let summary = Summary::from_listed(&listed);
                     also(&listed.log, summary.as_ref());
                     let Some(summary) = summary else { continue };
+                    if summary.extension.owner.is_some() {
+                        inner.owners.replace_log(None, Some(&summary));
+                    }
                     let Some(session) = session_of(&listed.log, &summary) else { continue };
-                    let (stats, parent) = (LogStats::of(&summary), summary.parent_session_id.as_ref());
-                    inner.upsert_log(session, &listed.log, listed.created, parent, stats);
+                    inner.upsert_log(session, &listed.log, listed.created, &summary);
                 }
                 if is_last {
                     break;
@@ -134,16 +140,19 @@ impl Sessions {
     pub fn apply(&self, log: &LogId, created: u64, before: Option<&Summary>, now: &Summary) -> AffectedWatchers {
         let session = session_of(log, now);
         let mut affected = AffectedWatchers::default();
+        let is_owned = |summary: &Summary| summary.extension.owner.is_some();
+        if is_owned(now) || before.is_some_and(is_owned) {
+            self.inner.write().owners.replace_log(before, Some(now));
+        }
         if session.is_none() && before.and_then(|before| session_of(log, before)).is_none() {
             return affected;
         }
-        let stats = LogStats::of(now);
         let mut inner = self.inner.write();
         let is_member =
             |before: &&Summary| session_of(log, before) == session && before.parent_session_id == now.parent_session_id;
         if let (Some(session), true) = (session, before.is_some_and(|before| is_member(&before))) {
             inner.update(session, |session| {
-                session.update_log(log, created, stats);
+                session.update_log(log, created, LogStats::of(now));
             });
             return affected;
         }
@@ -155,7 +164,7 @@ impl Sessions {
         if let Some(session) = session {
             // The ancestors before the change and those after it.
             inner.collect_affected(session, &mut affected);
-            inner.upsert_log(session, log, created, now.parent_session_id.as_ref(), stats);
+            inner.upsert_log(session, log, created, now);
             inner.collect_affected(session, &mut affected);
         }
         affected
@@ -164,8 +173,11 @@ impl Sessions {
     /// Removes an erased log; `last` is its last summary.
     pub fn forget(&self, log: &LogId, last: &Summary) -> AffectedWatchers {
         let mut affected = AffectedWatchers::default();
-        let Some(session) = session_of(log, last) else { return affected };
         let mut inner = self.inner.write();
+        if last.extension.owner.is_some() {
+            inner.owners.replace_log(Some(last), None);
+        }
+        let Some(session) = session_of(log, last) else { return affected };
         inner.collect_affected(session, &mut affected);
         inner.remove_log(session, log);
         inner.collect_affected(session, &mut affected);
@@ -225,8 +237,8 @@ impl Sessions {
     /// All runs of sessions with pending actions, unordered.
     #[must_use]
     pub fn all_runs_with_pending(&self) -> Vec<RunId> {
-        let sessions: Vec<SessionId> = self.inner.read().with_pending.iter().cloned().collect();
-        let runs = sessions.iter().flat_map(|session| self.runs_with_pending(session, Audience::Internal, usize::MAX));
+        let runs =
+            self.with_pending().into_iter().flat_map(|session| self.runs_with_pending(&session, Audience::Internal, usize::MAX));
         runs.map(|(_, run)| run).collect()
     }
 
@@ -238,18 +250,7 @@ impl Sessions {
         if let Some((_, below)) = known.as_ref().filter(|(at, _)| *at == version) {
             return below.clone();
         }
-        let mut with_pending: Vec<SessionId> = Vec::new();
-        loop {
-            let inner = self.inner.read();
-            let from = with_pending.last().map_or(Bound::Unbounded, Bound::Excluded);
-            let page: Vec<_> = inner.with_pending.range::<SessionId, _>((from, Bound::Unbounded)).take(PAGE).cloned().collect();
-            drop(inner);
-            if page.is_empty() {
-                break;
-            }
-            with_pending.extend(page);
-        }
-        let below = Arc::new(sum_pending_below(self.nodes(with_pending)));
+        let below = Arc::new(sum_pending_below(self.nodes(self.with_pending())));
         *known = Some((version, below.clone()));
         below
     }
@@ -258,6 +259,22 @@ impl Sessions {
     #[must_use]
     pub fn pending_below_among(&self, sessions: Vec<SessionId>) -> PendingBelow {
         sum_pending_below(self.nodes(sessions))
+    }
+
+    /// The sessions with pending actions.
+    #[must_use]
+    pub fn with_pending(&self) -> Vec<SessionId> {
+        let mut with_pending: Vec<SessionId> = Vec::new();
+        loop {
+            let inner = self.inner.read();
+            let from = with_pending.last().map_or(Bound::Unbounded, Bound::Excluded);
+            let page: Vec<_> = inner.with_pending.range::<SessionId, _>((from, Bound::Unbounded)).take(PAGE).cloned().collect();
+            drop(inner);
+            if page.is_empty() {
+                return with_pending;
+            }
+            with_pending.extend(page);
+        }
     }
 
     /// These sessions and all of their ancestors.
@@ -342,9 +359,11 @@ impl Sessions {
         moves
     }
 
-    /// Removes the watchers that are gone.
+    /// Removes the watchers and the claims that are gone.
     pub fn sweep(&self) {
-        self.inner.write().watchers.retain(|_, watchers| {
+        let mut inner = self.inner.write();
+        inner.owners.sweep();
+        inner.watchers.retain(|_, watchers| {
             let mut watchers = watchers.lock();
             watchers.retain(is_watching);
             !watchers.is_empty()
@@ -377,11 +396,15 @@ impl SessionTable {
         }
     }
 
-    fn upsert_log(&mut self, session: &SessionId, log: &LogId, created: u64, parent: Option<&SessionId>, stats: LogStats) {
+    fn upsert_log(&mut self, session: &SessionId, log: &LogId, created: u64, summary: &Summary) {
         // A session is never its own child. All children share one copy of the parent's id.
-        let parent = parent.filter(|parent| *parent != session);
+        let parent = summary.parent_session_id.as_ref().filter(|parent| *parent != session);
         let parent = parent.map(|parent| self.children.get_key_value(parent).map_or(parent, |(known, _)| known).clone());
-        self.update(session, |session| session.upsert_log(log, created, parent, stats));
+        let owner = summary.extension.owner.as_ref().map(|owner| self.owners.known(owner));
+        self.update(session, |session| {
+            session.owner = session.owner.take().or(owner);
+            session.upsert_log(log, created, parent, LogStats::of(summary));
+        });
     }
 
     fn remove_log(&mut self, session: &SessionId, log: &LogId) {
@@ -392,7 +415,7 @@ impl SessionTable {
     fn update(&mut self, id: &SessionId, change: impl FnOnce(&mut Session)) {
         let session = self.sessions.entry(id.clone()).or_default();
         let (place, parent) = (session.created, session.parent.as_ref().map(|(_, parent)| parent.clone()));
-        let before = session.totals().actions;
+        let (before, was_owned) = (session.totals().actions, session.owner.is_some());
         change(session);
         let asks = session.totals().actions;
         let first = session.first_created();
@@ -402,6 +425,9 @@ impl SessionTable {
             // A new session has order 0, at which there is no entry.
             self.by_created.remove(&place);
             self.by_created.extend(first.map(|first| (first, id.clone())));
+        }
+        if let Some(owner) = session.owner.clone().filter(|_| first != Some(place) || !was_owned) {
+            self.owners.move_session(&owner, id, place, first);
         }
         if first.is_none() {
             self.sessions.remove(id);

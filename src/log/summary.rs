@@ -3,7 +3,7 @@
 use crate::log::control::{DEFAULT_AGENT, OpenControl, PendingAction, PendingDetail, WaitTerms};
 use crate::log::{ListedLog, LoadedLog, LogId, META, StoreError};
 use crate::model::stored;
-use crate::model::{ActionId, AgentId, Audience, Sequence, SessionId, ThreadId};
+use crate::model::{ActionId, AgentId, Audience, OwnerId, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -60,7 +60,7 @@ pub struct Summary {
 }
 
 /// The fields of a [`SummaryExtension`], one byte each by default, as [`stored::save_extended`] needs it.
-const EXTENSION_FIELDS: usize = 5;
+const EXTENSION_FIELDS: usize = 7;
 
 /// What a summary has that earlier releases did not store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +75,12 @@ pub struct SummaryExtension {
     /// Per audience: the pending actions that have state entries of their own.
     #[serde(default)]
     pub unlisted: [u64; 3],
+    /// Whose the log's session is, or the run, if it has no session.
+    #[serde(default)]
+    pub owner: Option<OwnerId>,
+    /// The bytes of the log's envelopes and bodies, counted if it has an owner.
+    #[serde(default)]
+    pub bytes: u64,
 }
 
 /// The prefix of the keys of pending actions that the summary does not list. A value has a bit for each audience.

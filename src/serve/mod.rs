@@ -43,7 +43,7 @@ use crate::log::{Storage, StoreError};
 use crate::meter::Counter;
 use crate::model::AgentId;
 use access::origin::{Hosts, Origins};
-use access::quota::{Client, ConnectionQuota, RateLimit, RateLimiter};
+use access::quota::{Client, ConnectionQuota, PublishLimits, RateLimit};
 use axum::Router;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -97,6 +97,8 @@ pub struct Limits {
     pub subscriptions_max: usize,
     /// Rate limit of one producer. `None`: unlimited.
     pub publish: Option<RateLimit>,
+    /// Rate limit of one owner. `None`: unlimited.
+    pub publish_of_owner: Option<RateLimit>,
     /// Limits on data in flight to the store, and on the number of stored logs.
     pub ingest: IngestLimits,
 }
@@ -121,6 +123,7 @@ impl Default for Limits {
             connections_per_token_max: 65_536,
             subscriptions_max: 256,
             publish: None,
+            publish_of_owner: None,
             ingest: IngestLimits::default(),
         }
     }
@@ -159,8 +162,8 @@ pub struct App {
     pub client_connections: Arc<ConnectionQuota<Client>>,
     /// Open streams, sockets, streamed bodies and claims, per `sub`.
     pub token_connections: Arc<ConnectionQuota<Box<str>>>,
-    /// The publish rate limiter, if a limit is set.
-    pub rate_limiter: Option<RateLimiter>,
+    /// The limits on publish rates.
+    pub publish_limits: PublishLimits,
     /// Agents that `/copilotkit/info` lists besides the agents that the server has seen.
     pub agents: Vec<AgentId>,
     /// Log lines that could not be written.
@@ -239,7 +242,7 @@ impl Server {
             disk: Disk::default(),
             client_connections: ConnectionQuota::per_client(limits.connections_per_client_max),
             token_connections: ConnectionQuota::per_subject(limits.connections_per_token_max),
-            rate_limiter: limits.publish.map(RateLimiter::new),
+            publish_limits: PublishLimits::new(limits.publish, limits.publish_of_owner),
             agents: Vec::new(),
             lost_log_lines: Arc::default(),
             absent_agents: Mutex::default(),
@@ -499,8 +502,6 @@ async fn sweep(app: Arc<App>) {
         app.feed.sweep();
         app.ingest.sweep();
         app.logs.sweep();
-        if let Some(rate_limiter) = &app.rate_limiter {
-            rate_limiter.sweep(tokio::time::Instant::now());
-        }
+        app.publish_limits.sweep(tokio::time::Instant::now());
     }
 }

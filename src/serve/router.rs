@@ -2,7 +2,9 @@
 
 use super::App;
 use super::access::{authorization, origin, tickets};
-use super::api::{attention, controls, decisions, erase, facts, hydrate, lists, ops, session_list, sessions, settle, workbench};
+use super::api::{
+    attention, controls, decisions, erase, facts, hydrate, lists, me, ops, session_list, sessions, settle, workbench,
+};
 use super::clients::{ag_ui, ai_sdk, copilotkit, view};
 use super::cluster;
 use super::contract::access_rule::AccessRule;
@@ -49,6 +51,7 @@ const HANDLERS: &[(&str, Route)] = &[
     ("streamSession", |method| on(method, view::get)),
     ("streamRuns", |method| on(method, view::get)),
     ("connect", |method| on(method, socket::get)),
+    ("getMe", |method| on(method, me::me)),
     ("makeTicket", |method| on(method, tickets::post)),
     ("listRuns", |method| on(method, hydrate::runs)),
     ("getRun", |method| on(method, hydrate::run)),

@@ -11,7 +11,7 @@ use proscenium::log::commit::Logs;
 use proscenium::log::journal::MemoryJournal;
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::{Limit, LogId};
-use proscenium::model::{Audience, Ids, RunId, Sequence};
+use proscenium::model::{Audience, RunId, Sequence};
 use proscenium::projection::View;
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
@@ -382,18 +382,7 @@ async fn checkpoints_of_a_growing_log_do_not_change_its_activities() {
     let deliver = async |name: &str| {
         let facts = recording(name);
         let source = proscenium::source::by_name("awaken").unwrap();
-        let delivery = Delivery {
-            log: log.clone(),
-            source,
-            given: Ids::default(),
-            producer: None,
-            facts: facts.into(),
-            epoch: None,
-            write_scope: None,
-            memory: None,
-            secrets: None,
-            atomic: false,
-        };
+        let delivery = Delivery { atomic: false, ..Delivery::new(log.clone(), source, facts.into()) };
         ingest.deliver(delivery).await.unwrap();
     };
     deliver("long_40_steps").await;

@@ -27,6 +27,7 @@ mod check;
 mod cli;
 mod clients;
 mod cluster;
+mod config_file;
 mod connect;
 mod control;
 mod crash;

@@ -33,6 +33,8 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("too_many_producers", "needs ten thousand requests"),
     ("unauthenticated", "`auth` requests every address without a token"),
     ("forbidden", "`auth` requests every address with an insufficient token"),
+    ("quota_exceeded", "`auth::owners`"),
+    ("other_owner", "`auth::owners`"),
     ("busy", "`limits`"),
     ("publish_rate", "`limits`"),
     ("body_silent", "`limits`"),
@@ -138,6 +140,7 @@ async fn every_described_status_and_code_occurs() {
                     let _ = match operation.path {
                         "/v1/stream" => send_request(&client, operation, "/v1/stream?runs=%00", &[]).await,
                         "/v1/attention" => send_request(&client, operation, "/v1/attention?agentId=%00", &[]).await,
+                        "/v1/sessions" => send_request(&client, operation, "/v1/sessions?owner=%00", &[]).await,
                         "/v1/lists/stream" => {
                             send_request(&client, operation, "/v1/lists/stream?attention=true&agentId=%00", &[]).await
                         }
@@ -511,6 +514,7 @@ async fn answers_have_their_described_shapes() {
         ("Decisions", get("/v1/runs/r/decisions?activation=1").await),
         ("ControlHanded", claimed["controls"][0].clone()),
         ("ControlAnswered", client.post(&ack, &[], json!({ "lease": lease }).to_string()).await.ok()),
+        ("Me", client.get("/v1/me").await.ok()),
         ("Ticket", client.post("/v1/tickets", &[], r#"{"for":"ws"}"#).await.ok()),
         ("Receipt", client.post_facts("r", &json!([fact("run.status", json!({}))])).await.ok()),
         ("Sessions", get("/v1/sessions?activation=1").await),

@@ -17,7 +17,7 @@ use proscenium::log::journal::MemoryJournal;
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::row::Row;
 use proscenium::log::{Limit, LogId};
-use proscenium::model::{Audience, EventType, Ids, ReceivedAt, RunId, Sequence};
+use proscenium::model::{Audience, EventType, ReceivedAt, RunId, Sequence};
 use proscenium::projection::View;
 use proscenium::projection::activity_set::Activity;
 use proscenium::projection::envelope_view::EnvelopeView;
@@ -77,18 +77,7 @@ impl Pipeline {
     async fn deliver(&self, run: &str, deliveries: impl IntoIterator<Item = (&str, Facts)>) -> (LogId, Vec<Row>) {
         let log = LogId::Run(RunId::new(run).unwrap());
         for (source, facts) in deliveries {
-            let delivery = Delivery {
-                log: log.clone(),
-                source: by_name(source).unwrap(),
-                given: Ids::default(),
-                producer: None,
-                facts,
-                epoch: None,
-                write_scope: None,
-                memory: None,
-                secrets: None,
-                atomic: true,
-            };
+            let delivery = Delivery::new(log.clone(), by_name(source).unwrap(), facts);
             self.ingest.deliver(delivery).await.unwrap();
         }
         let (mut rows, tail) = (Vec::<Row>::new(), self.logs.log(&log).await.unwrap().tail());

@@ -63,18 +63,9 @@ fn says(text: &str) -> Value {
 }
 
 fn facts(facts: &[Value], seq: Option<u64>) -> Delivery {
-    Delivery {
-        log: log(),
-        source: proscenium::source::by_name("agentui").unwrap(),
-        given: Ids::default(),
-        producer: seq.map(|seq| Producer { id: ProducerId::new("p").unwrap(), epoch: 1, seq }),
-        facts: facts.to_vec().into(),
-        atomic: false,
-        epoch: None,
-        write_scope: None,
-        memory: None,
-        secrets: None,
-    }
+    let source = proscenium::source::by_name("agentui").unwrap();
+    let producer = seq.map(|seq| Producer { id: ProducerId::new("p").unwrap(), epoch: 1, seq });
+    Delivery { producer, atomic: false, ..Delivery::new(log(), source, facts.to_vec().into()) }
 }
 
 impl Line {

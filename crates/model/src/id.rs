@@ -121,6 +121,8 @@ ids! {
     ProducerId
     /// One control: a user's request on its way to its owner.
     ControlId
+    /// Whose sessions are, in the words of the service that signs tokens: a tenant, a team or a person.
+    OwnerId
 }
 
 macro_rules! id_members {

@@ -14,6 +14,7 @@ pub mod id;
 pub mod json;
 pub mod log_id;
 pub mod options;
+pub mod owner;
 pub mod schema;
 pub mod stored;
 pub mod taxonomy;
@@ -26,10 +27,11 @@ pub use cursor::{Cursor, Epoch, Sequence};
 pub use envelope::{CONTINUES, Draft, Envelope};
 pub use fact::{CallFact, MemberRef, Payload, WordsFact};
 pub use id::{
-    ActionId, AgentId, ArtifactId, BlobId, ControlId, EvidenceId, Ids, MessageId, PartId, ProducerId, RunId, SessionId, TaskId,
-    ThreadId, ToolCallId, TurnId,
+    ActionId, AgentId, ArtifactId, BlobId, ControlId, EvidenceId, Ids, MessageId, OwnerId, PartId, ProducerId, RunId, SessionId,
+    TaskId, ThreadId, ToolCallId, TurnId,
 };
 pub use log_id::{LogId, LogKind};
+pub use owner::SessionOwner;
 pub use taxonomy::{
     ActionKind, ActionOutcome, Control, EventType, Owner, PartKind, Persistence, Phase, Scope, Surface, Topology,
 };

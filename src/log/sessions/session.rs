@@ -3,7 +3,7 @@
 use super::pending_below::ActionCounts;
 use crate::log::summary::Summary;
 use crate::log::{LogId, LogKind};
-use crate::model::{Audience, RunId, SessionId};
+use crate::model::{Audience, OwnerId, RunId, SessionId};
 use crate::source::ledger::Status;
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -14,6 +14,8 @@ pub(super) struct Session {
     pub created: u64,
     /// The parent, after the creation order of the first log that names one.
     pub parent: Option<(u64, SessionId)>,
+    /// Whose the session is.
+    pub owner: Option<OwnerId>,
     /// The session's own log: its creation order, the parent that it names, and its statistics.
     pub own: Option<Box<(u64, Option<SessionId>, LogStats)>>,
     /// Ordered by creation. The index is read newest first, so a run may come at either end.

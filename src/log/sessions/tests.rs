@@ -56,6 +56,56 @@ fn sessions_are_listed_newest_first_by_the_creation_of_their_first_log() {
     assert_eq!((runs(&sessions, "w"), runs(&sessions, "never")), (vec![], vec![]));
 }
 
+/// A summary of a log of this owner.
+fn owned(session: &str, owner: &str, bytes: u64) -> Summary {
+    let mut summary = summary_of(session, "");
+    (summary.extension.owner, summary.extension.bytes) = (Some(owner.parse().unwrap()), bytes);
+    summary
+}
+
+#[test]
+fn the_sessions_of_an_owner_are_listed_newest_first_and_their_use_is_summed() {
+    let sessions = Sessions::default();
+    let (ann, bob) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+    for (n, session, owner, bytes) in
+        [(1, "s", "ann", 10), (2, "t", "bob", 1), (3, "u", "ann", 5), (4, "s", "ann", 7), (5, "", "ann", 3)]
+    {
+        sessions.apply(&run(&format!("r{n}")), n, None, &owned(session, owner, bytes)).notify();
+    }
+    sessions.apply(&run("r6"), 6, None, &summary_of("v", "")).notify();
+    assert_eq!(sessions.list_of(&ann, None, 9), [(3, id("u")), (1, id("s"))]);
+    assert_eq!(sessions.list_of(&ann, Some(3), 9), [(1, id("s"))]);
+    assert_eq!(sessions.use_of(&ann), OwnerUse { sessions: 2, bytes: 25, turns: 0 });
+    let owner = |session: &str| sessions.owner_of(&id(session)).map(|owner| owner.to_string());
+    assert_eq!([owner("s"), owner("t"), owner("v"), owner("never")], [Some("ann".into()), Some("bob".into()), None, None]);
+    // The first log of a session goes, then all of them.
+    sessions.apply(&run("r4"), 4, Some(&owned("s", "ann", 7)), &owned("s", "ann", 9)).notify();
+    sessions.forget(&run("r1"), &owned("s", "ann", 10)).notify();
+    assert_eq!((sessions.list_of(&ann, None, 9), sessions.use_of(&ann).bytes), (vec![(4, id("s")), (3, id("u"))], 17));
+    sessions.forget(&run("r4"), &owned("s", "ann", 9)).notify();
+    assert_eq!((owner("s"), sessions.use_of(&ann)), (None, OwnerUse { sessions: 1, bytes: 8, turns: 0 }));
+    for (n, session, owner, bytes) in [(3, "u", "ann", 5), (5, "", "ann", 3), (2, "t", "bob", 1)] {
+        sessions.forget(&run(&format!("r{n}")), &owned(session, owner, bytes)).notify();
+    }
+    assert_eq!((sessions.uses(9), sessions.use_of(&bob)), (vec![], OwnerUse::default()));
+}
+
+#[test]
+fn a_session_that_begins_has_one_owner_until_no_writer_holds_it() {
+    let sessions = Sessions::default();
+    let owner = |name: &str| name.parse().ok();
+    let first = sessions.claim(&id("s"), owner("ann").as_ref());
+    assert_eq!(*sessions.claim(&id("s"), owner("bob").as_ref()), owner("ann"));
+    drop(first);
+    let second = sessions.claim(&id("s"), owner("bob").as_ref());
+    assert_eq!(*second, owner("bob"));
+    sessions.apply(&run("r"), 1, None, &owned("s", "bob", 1)).notify();
+    drop(second);
+    sessions.sweep();
+    assert_eq!(*sessions.claim(&id("s"), owner("ann").as_ref()), owner("bob"), "the session exists");
+    assert_eq!(*sessions.claim(&id("t"), None), None);
+}
+
 #[test]
 fn a_run_that_names_its_session_late_or_changes_it_keeps_its_creation_order() {
     let sessions = Sessions::default();

@@ -7,7 +7,7 @@
 //! ```
 //! Without keys every client is anonymous and may do everything: one branch. With keys
 //!
-//! * a token covers a run by its id, or by the session that the run's log names;
+//! * a token covers a run by its id, or by the session that the run's log names, and a session by its id or by its owner;
 //! * a resource that the token does not cover answers 403, in the same words whether it exists or not;
 //! * an audience wider than the token's is refused, never silently narrowed;
 //! * an authorization ends with its token: code that keeps something open holds an [`OpenAccess`] and checks it.
@@ -17,16 +17,16 @@
 
 use super::quota::QuotaSlot;
 use super::requested_run::requested_in_thread;
-use crate::auth::rights::{Rights, Scope, Verb};
+use crate::auth::rights::{Rights, Verb};
 use crate::auth::tickets::Purpose;
 use crate::auth::{EndReason, Grant, GrantWatch, TokenError};
-use crate::control::Requester;
+use crate::control::{LogPredicate, Requester};
 use crate::feed::SessionPredicate;
-use crate::ingest::{WriteScope, WriteTarget};
+use crate::ingest::{BeginOwner, WriteScope, WriteTarget};
 use crate::log::LogId;
-use crate::log::commit::{Log, Summary, Tail};
+use crate::log::commit::{Log, Logs, Summary, Tail};
 use crate::model::decided_by::{Decider, Via, person};
-use crate::model::{AgentId, Audience, Epoch, RunId, SessionId};
+use crate::model::{AgentId, Audience, Epoch, OwnerId, RunId, SessionId, SessionOwner};
 use crate::serve::App;
 use crate::serve::cluster::no_leader;
 use crate::serve::contract::access_rule::AccessRule;
@@ -78,18 +78,6 @@ impl Principal {
     #[must_use]
     pub const fn grant(&self) -> Option<&Arc<Grant>> {
         self.0.as_ref()
-    }
-
-    /// The principal as the maker of controls in its own sessions, by this face.
-    #[must_use]
-    pub fn requester(&self, audience: Audience, via: Via) -> Requester {
-        let decider = self.0.as_ref().map_or(Decider::anonymous(via), |grant| Decider {
-            sub: Some(person(&grant.subject)),
-            name: grant.name.as_deref().map(person),
-            via,
-            on_behalf_of: None,
-        });
-        Requester { audience, has_session: true, decider }
     }
 
     /// Verifies a token.
@@ -158,38 +146,113 @@ fn bearer_token(value: &[u8]) -> Result<&str, TokenError> {
 #[derive(Debug, Clone)]
 pub struct Authorization {
     principal: Principal,
-    bindings: Vec<EpochBinding>,
+    reach: Option<Reach>,
+    bindings: Vec<Binding>,
 }
 
-/// A run that the token covers by its session. The binding holds for the epoch that was checked.
+/// What a token covers among the logs of the server.
 #[derive(Clone)]
-struct EpochBinding {
-    log: Arc<Log>,
-    epoch: Option<Epoch>,
+struct Reach {
+    grant: Arc<Grant>,
+    logs: Arc<Logs>,
 }
 
-impl EpochBinding {
-    /// 403 if a run has another epoch than the one that was checked: it may belong to another session now.
-    ///
-    /// `erased_counts`: an erased run also fails, because another epoch may have existed in between.
-    fn check(bindings: &[Self], erased_counts: bool) -> Result<(), Problem> {
-        let is_other = |bound: &&Self| match bound.log.tail().epoch {
-            None => erased_counts,
-            now => now != bound.epoch,
-        };
-        bindings.iter().find(is_other).map_or(Ok(()), |bound| Err(no_right_to(&bound.log.id)))
+impl std::fmt::Debug for Reach {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.grant.fmt(f)
     }
 }
 
-impl std::fmt::Debug for EpochBinding {
+impl Reach {
+    fn has_session(&self, session: &SessionId) -> bool {
+        let rights = &self.grant.rights;
+        match rights.owners.is_empty() {
+            true => rights.has_session(session, SessionOwner::Unowned),
+            false => self.logs.sessions().with_owner(session, |owner| rights.has_session(session, owner)),
+        }
+    }
+}
+
+/// What was true when an authorization was given, and must still be.
+#[derive(Clone)]
+enum Binding {
+    /// The token covers the run by its session. The binding holds for the epoch that was checked.
+    Run(Arc<Log>, Option<Epoch>),
+    /// The token covers the session by its owner, or because it does not exist.
+    Session(Reach, SessionId),
+}
+
+impl std::fmt::Debug for Binding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} of {:?}", self.log.id, self.epoch)
+        match self {
+            Self::Run(log, epoch) => write!(f, "{} of {epoch:?}", log.id),
+            Self::Session(_, session) => write!(f, "session {session}"),
+        }
+    }
+}
+
+impl Binding {
+    /// 403 if a run has another epoch than the one that was checked, or a session another owner: it may belong to others now.
+    ///
+    /// `erased_counts`: an erased run also fails, because another epoch may have existed in between.
+    fn check(bindings: &[Self], erased_counts: bool) -> Result<(), Problem> {
+        let lost = |bound: &Self| match bound {
+            Self::Run(log, epoch) => {
+                let now = log.tail().epoch;
+                (if now.is_none() { erased_counts } else { now != *epoch }).then(|| log.id.clone())
+            }
+            Self::Session(reach, session) => (!reach.has_session(session)).then(|| LogId::Session(session.clone())),
+        };
+        bindings.iter().find_map(lost).map_or(Ok(()), |lost| Err(no_right_to(&lost)))
     }
 }
 
 impl Authorization {
     const fn unrestricted() -> Self {
-        Self { principal: Principal::anonymous(), bindings: Vec::new() }
+        Self { principal: Principal::anonymous(), reach: None, bindings: Vec::new() }
+    }
+
+    fn new(app: &App, principal: Principal, bindings: Vec<Binding>) -> Self {
+        let reach = principal.0.clone().map(|grant| Reach { grant, logs: app.logs.clone() });
+        Self { principal, reach, bindings }
+    }
+
+    /// The client as the maker of controls in its own sessions, by this face.
+    #[must_use]
+    pub fn requester(&self, audience: Audience, via: Via) -> Requester {
+        let decider = self.principal.0.as_ref().map_or(Decider::anonymous(via), |grant| Decider {
+            sub: Some(person(&grant.subject)),
+            name: grant.name.as_deref().map(person),
+            via,
+            on_behalf_of: None,
+        });
+        Requester { audience, has_session: true, decider, owner: self.owner_of_new(), scope: self.write_scope() }
+    }
+
+    /// Whose a session is that the client begins.
+    #[must_use]
+    pub fn owner_of_new(&self) -> BeginOwner {
+        BeginOwner { owner: self.rights().and_then(|rights| rights.owner.clone()), is_requested: false }
+    }
+
+    /// Whose a session is that a request begins. The request may name an owner that the token covers.
+    ///
+    /// # Errors
+    /// 400 for a name that is none, 403 for an owner that the token does not cover.
+    pub fn requested_owner(&self, query: &Query) -> Result<BeginOwner, Problem> {
+        let Some(named) = query.get("owner") else { return Ok(self.owner_of_new()) };
+        let owner: OwnerId = id_of("owner", named)?;
+        if named.contains('*') {
+            let detail = format!("The query's owner is {named:?}. An owner's name has no `*`.");
+            return Err(Problem::bad_request("bad_id", detail).with("member", "owner"));
+        }
+        match self.rights() {
+            Some(rights) if !rights.owners.contains(named) => {
+                let detail = format!("The token does not cover owner {named}: its owners do not name it.");
+                Err(forbidden("owner", detail))
+            }
+            _ => Ok(BeginOwner { owner: Some(owner), is_requested: true }),
+        }
     }
 
     /// The principal that was authorized.
@@ -202,16 +265,15 @@ impl Authorization {
         self.principal.0.as_ref().map(|grant| &grant.rights)
     }
 
-    /// The sessions that the token names. `None`: it covers all.
+    /// The reach of a token that does not cover everything.
+    fn restricted(&self) -> Option<&Reach> {
+        self.reach.as_ref().filter(|reach| !reach.grant.rights.is_unrestricted())
+    }
+
+    /// The rights of a token that does not cover everything.
     #[must_use]
-    pub fn sessions(&self) -> Option<&[Box<str>]> {
-        match self.rights() {
-            Some(rights) if !rights.is_unrestricted() => match &rights.sessions {
-                Scope::All => Some(&[]),
-                Scope::Listed(sessions) => Some(sessions),
-            },
-            _ => None,
-        }
+    pub fn restricted_rights(&self) -> Option<&Rights> {
+        self.restricted().map(|reach| &reach.grant.rights)
     }
 
     /// Returns whether the verb is permitted on any resource.
@@ -229,7 +291,7 @@ impl Authorization {
     /// Returns whether a session is covered.
     #[must_use]
     pub fn has_session(&self, session: &SessionId) -> bool {
-        self.rights().is_none_or(|rights| rights.has_session(session))
+        self.restricted().is_none_or(|reach| reach.has_session(session))
     }
 
     /// Returns whether an agent is covered.
@@ -241,32 +303,43 @@ impl Authorization {
     /// Returns whether a run with this summary is covered.
     #[must_use]
     pub fn has_run(&self, run: &RunId, summary: &Summary) -> bool {
-        self.rights().is_none_or(|rights| rights.has_run(run, summary.session_id.as_ref()))
+        let (session, owner) = (summary.session_id.as_ref(), summary.extension.owner.as_ref());
+        self.rights().is_none_or(|rights| rights.has_run(run, session, owner))
     }
 
-    /// Returns whether a log is covered; `session` is the session of a run.
+    /// Returns whether a log is covered. `session` is the session of a run, `owner` whose the log is.
     #[must_use]
-    pub fn has_log(&self, log: &LogId, session: Option<&SessionId>) -> bool {
-        match log {
-            LogId::Run(run) => self.rights().is_none_or(|rights| rights.has_run(run, session)),
-            LogId::Session(session) => self.has_session(session),
-        }
+    pub fn has_log(&self, log: &LogId, session: Option<&SessionId>, owner: Option<&OwnerId>) -> bool {
+        self.rights().is_none_or(|rights| match log {
+            LogId::Run(run) => rights.has_run(run, session, owner),
+            LogId::Session(session) => rights.has_session(session, SessionOwner::of(owner)),
+        })
     }
 
     /// The filter of the sessions that may be followed. `None`: all.
     #[must_use]
     pub fn session_filter(&self) -> Option<SessionPredicate> {
-        let grant = self.principal.0.clone().filter(|grant| !grant.rights.is_unrestricted())?;
-        Some(Arc::new(move |session| grant.rights.has_session(session)))
+        let reach = self.restricted()?.clone();
+        Some(Arc::new(move |session| reach.has_session(session)))
+    }
+
+    /// The sessions, and the runs without one, whose controls the client may claim. `None`: all those of its agents.
+    #[must_use]
+    pub fn claim_filter(&self) -> Option<LogPredicate> {
+        let reach = self.restricted().filter(|reach| !reach.grant.rights.owners.is_empty())?.clone();
+        Some(Arc::new(move |log| match log {
+            LogId::Session(session) => reach.has_session(session),
+            LogId::Run(run) => reach.grant.rights.has_run(run, None, None),
+        }))
     }
 
     /// The scope that writes are restricted to. `None`: unrestricted.
     #[must_use]
     pub fn write_scope(&self) -> Option<WriteScope> {
-        let grant = self.principal.0.clone().filter(|grant| !grant.rights.is_unrestricted())?;
+        let grant = self.restricted()?.grant.clone();
         Some(WriteScope::new(move |what| match what {
-            WriteTarget::Run(run, session) => grant.rights.has_run(run, session),
-            WriteTarget::Session(session) => grant.rights.sessions.contains(session.as_str()),
+            WriteTarget::Run(run, session, owner) => grant.rights.has_run(run, session, owner),
+            WriteTarget::Session(session, owner) => grant.rights.has_session(session, owner),
         }))
     }
 
@@ -286,7 +359,7 @@ impl Authorization {
     }
 
     fn open_access(self, slot: Option<QuotaSlot<Box<str>>>) -> OpenAccess {
-        let Self { principal: Principal(grant), bindings } = self;
+        let Self { principal: Principal(grant), bindings, .. } = self;
         OpenAccess(grant.map(|grant| Box::new(OpenState { watch: grant.watch(), _grant: grant, bindings, _slot: slot })))
     }
 
@@ -306,7 +379,7 @@ struct OpenState {
     watch: GrantWatch,
     /// Keeps the grant alive: a ticket counts as open while its grant lives.
     _grant: Arc<Grant>,
-    bindings: Vec<EpochBinding>,
+    bindings: Vec<Binding>,
     _slot: Option<QuotaSlot<Box<str>>>,
 }
 
@@ -321,12 +394,13 @@ impl OpenAccess {
 
     /// Checks that data just read may still be sent.
     ///
-    /// A run that the token covered by its session may have been erased and rewritten in another session.
+    /// A run that the token covered by its session may have been erased and rewritten in another session, and a session that
+    /// it covered by its owner may have been erased and begun by others.
     ///
     /// # Errors
     /// 403.
     pub fn check(&self) -> Result<(), Problem> {
-        self.0.as_ref().map_or(Ok(()), |open| EpochBinding::check(&open.bindings, false))
+        self.0.as_ref().map_or(Ok(()), |open| Binding::check(&open.bindings, false))
     }
 
     /// Returns why the token ended, for code that polls. `None`: it is valid.
@@ -356,11 +430,14 @@ fn no_right_to(log: &LogId) -> Problem {
     match log {
         LogId::Run(run) => forbidden(
             "run",
-            format!("The token does not cover run {run}: it names neither the run nor a session that contains it."),
+            format!(
+                "The token does not cover run {run}: it names neither the run, nor a session that contains it, nor its owner."
+            ),
         ),
-        LogId::Session(session) => {
-            forbidden("session", format!("The token does not cover session {session}: it does not name it."))
-        }
+        LogId::Session(session) => forbidden(
+            "session",
+            format!("The token does not cover session {session}: it names neither the session nor its owner."),
+        ),
     }
 }
 
@@ -390,45 +467,48 @@ pub async fn authorize(
         let detail = format!("The audience {audience} is wider than the token's, {own}. Ask for {own}, or use another token.");
         return Err(forbidden(format!("audience:{audience}"), detail));
     }
-    let mut bindings = Vec::new();
+    let mut authorization = Authorization::new(app, principal.clone(), Vec::new());
     match resource {
         Resource::Unspecified => {}
-        Resource::Session(session) | Resource::Thread(session) if rights.has_session(session) => {}
+        Resource::Session(session) | Resource::Thread(session) if authorization.has_session(session) => {
+            let reach = authorization.restricted().filter(|reach| !reach.grant.rights.names_session(session)).cloned();
+            authorization.bindings.extend(reach.map(|reach| Binding::Session(reach, session.clone())));
+        }
         Resource::Session(session) => return Err(no_right_to(&LogId::Session(session.clone()))),
         Resource::Thread(session) => match standalone_run(app, rights, session).await? {
-            Some(bound) => bindings.push(bound),
+            Some(bound) => authorization.bindings.push(bound),
             None => return Err(no_right_to(&LogId::Session(session.clone()))),
         },
         Resource::Agent(agent) if rights.has_agent(agent.as_str()) => {}
         Resource::Agent(agent) => {
             return Err(forbidden("agent", format!("The token does not cover agent {agent}: it does not name it.")));
         }
-        Resource::Run(run) | Resource::RequestedRun(run) if rights.has_run(run, None) => {}
-        Resource::RequestedRun(run) if requested_in_thread(app, run).is_some_and(|session| rights.has_session(&session)) => {}
+        Resource::Run(run) | Resource::RequestedRun(run) if rights.has_run(run, None, None) => {}
+        Resource::RequestedRun(run)
+            if requested_in_thread(app, run).is_some_and(|session| authorization.has_session(&session)) => {}
         Resource::Run(run) | Resource::RequestedRun(run) => {
             let id = LogId::Run(run.clone());
             let log = app.logs.log(&id).await?;
             let tail = log.tail();
-            let session = tail.summary.session_id.as_ref();
-            match session {
-                Some(_) if rights.has_run(run, session) => bindings.push(EpochBinding { log, epoch: tail.epoch }),
+            match tail.summary.session_id {
+                _ if authorization.has_run(run, &tail.summary) => authorization.bindings.push(Binding::Run(log, tail.epoch)),
                 None if verb == Verb::Publish => {}
                 _ => return Err(no_right_to(&id)),
             }
         }
     }
-    Ok(Authorization { principal: principal.clone(), bindings })
+    Ok(authorization)
 }
 
 /// The run of this id that belongs to no session, if the token names it.
-async fn standalone_run(app: &App, rights: &Rights, thread: &SessionId) -> Result<Option<EpochBinding>, Problem> {
+async fn standalone_run(app: &App, rights: &Rights, thread: &SessionId) -> Result<Option<Binding>, Problem> {
     let run = RunId::new(thread.as_str()).expect("runs and sessions share one id syntax");
-    if app.logs.sessions().created_order(thread).is_some() || !rights.has_run(&run, None) {
+    if app.logs.sessions().created_order(thread).is_some() || !rights.has_run(&run, None, None) {
         return Ok(None);
     }
     let log = app.logs.log(&LogId::Run(run)).await?;
     let Tail { epoch, summary, .. } = log.tail();
-    Ok((epoch.is_some() && summary.session_id.is_none()).then_some(EpochBinding { log, epoch }))
+    Ok((epoch.is_some() && summary.session_id.is_none()).then_some(Binding::Run(log, epoch)))
 }
 
 /// Calls [`authorize`] for each of several runs.
@@ -526,7 +606,7 @@ async fn authenticate_and_authorize(
     };
     let principal =
         Principal::from_request(app, uri, headers, ticket).await?.ok_or_else(|| unauthenticated(&TokenError::Missing))?;
-    let Some(verb) = verb else { return Ok(Authorization { principal, bindings: Vec::new() }) };
+    let Some(verb) = verb else { return Ok(Authorization::new(app, principal, Vec::new())) };
     // The handler refuses an unknown audience.
     let audience = Query::from_uri_unchecked(uri).get("audience").and_then(Audience::parse);
     let named = NamedResource::from_path(uri, verb)?;
@@ -565,7 +645,7 @@ pub async fn authorize_layer(
             request.extensions_mut().insert(authorization);
             let response = next.run(request).await;
             // The handler may have read a later epoch of the run than the one that was checked.
-            match reads.map_or(Ok(()), |bindings| EpochBinding::check(&bindings, true)) {
+            match reads.map_or(Ok(()), |bindings| Binding::check(&bindings, true)) {
                 Ok(()) => response,
                 Err(problem) => problem.into_response(),
             }

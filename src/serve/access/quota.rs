@@ -4,6 +4,8 @@
 //! The key is the most that is known of the other side: its address until a token names its subject. An entry is
 //! removed when its quota is unused again.
 
+use crate::ingest::QuotaExceeded;
+use crate::model::OwnerId;
 use crate::serve::http::problem::Problem;
 use dashmap::DashMap;
 use http::StatusCode;
@@ -112,6 +114,14 @@ impl<K: Eq + Hash> Drop for QuotaSlot<K> {
     }
 }
 
+/// Builds the 429 of an owner that has used up a quota.
+#[must_use]
+pub fn quota_exceeded(exceeded: &QuotaExceeded) -> Problem {
+    let detail = format!("Nothing was accepted: {exceeded}.");
+    let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota_exceeded", detail);
+    problem.with("quota", exceeded.quota.as_str()).with("limit", exceeded.limit)
+}
+
 /// The client behind an address. An IPv6 client is its /64 network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Client(IpAddr);
@@ -134,6 +144,73 @@ pub struct RateLimit {
     pub facts: u32,
     /// Facts at once, after a pause.
     pub burst: u32,
+}
+
+/// The limits on publish rates, of producers and of owners.
+#[derive(Debug)]
+pub struct PublishLimits {
+    producers: Option<RateLimiter>,
+    owners: Option<RateLimiter>,
+}
+
+/// Facts came faster than a limit allows.
+#[derive(Debug, Clone, Copy)]
+pub struct TooFast {
+    limit: RateLimit,
+    of_owner: bool,
+    pub wait: Duration,
+}
+
+impl PublishLimits {
+    /// Limits each producer and each owner.
+    #[must_use]
+    pub fn new(producers: Option<RateLimit>, owners: Option<RateLimit>) -> Self {
+        Self { producers: producers.map(RateLimiter::new), owners: owners.map(RateLimiter::new) }
+    }
+
+    /// Takes so many facts from the buckets of a producer and of an owner.
+    ///
+    /// # Errors
+    /// [`TooFast`].
+    pub fn try_take(
+        &self,
+        producer: &str,
+        owner: impl FnOnce() -> Option<OwnerId>,
+        facts: usize,
+        now: Instant,
+    ) -> Result<(), TooFast> {
+        if let Some(owners) = &self.owners
+            && let Some(owner) = owner()
+        {
+            let too_fast = |wait| TooFast { limit: owners.rate, of_owner: true, wait };
+            owners.try_take(owner.as_str(), facts, now).map_err(too_fast)?;
+        }
+        let Some(producers) = &self.producers else { return Ok(()) };
+        producers.try_take(producer, facts, now).map_err(|wait| TooFast { limit: producers.rate, of_owner: false, wait })
+    }
+
+    /// Removes the buckets that are full again.
+    pub fn sweep(&self, now: Instant) {
+        self.producers.iter().chain(&self.owners).for_each(|limiter| limiter.sweep(now));
+    }
+}
+
+impl TooFast {
+    /// The 429.
+    #[must_use]
+    pub fn to_problem(self) -> Problem {
+        let Self { limit: RateLimit { facts, burst }, of_owner, wait } = self;
+        let who = if of_owner { "owner" } else { "producer" };
+        let detail = format!(
+            "This {who} exceeds its limit of {facts} facts per second (burst {burst}). Nothing was accepted. \
+             Retry after {wait:.1?}."
+        );
+        let problem = match of_owner {
+            true => Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota_exceeded", detail).with("quota", "facts"),
+            false => Problem::new(StatusCode::TOO_MANY_REQUESTS, "publish_rate", detail),
+        };
+        problem.with("limit", facts).with_retry_after(wait.as_secs_f64().ceil() as u64)
+    }
 }
 
 /// Maximum producers with their own bucket. All others share one.
@@ -184,18 +261,6 @@ impl RateLimiter {
         }
         bucket.tokens -= facts;
         Ok(())
-    }
-
-    /// Builds the 429 of a producer that must wait this long.
-    #[must_use]
-    pub fn too_fast(&self, wait: Duration) -> Problem {
-        let RateLimit { facts, burst } = self.rate;
-        let detail = format!(
-            "This producer exceeds its limit of {facts} facts per second (burst {burst}). Nothing was accepted. \
-             Retry after {wait:.1?}."
-        );
-        let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "publish_rate", detail).with("limit", facts);
-        problem.with_retry_after(wait.as_secs_f64().ceil() as u64)
     }
 
     /// Removes producers whose buckets are full again.

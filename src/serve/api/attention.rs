@@ -2,7 +2,7 @@
 
 use crate::log::pending_actions::{ActionPlace, OpenAction};
 use crate::log::{LogId, StoreError};
-use crate::model::{AgentId, Audience, Sequence, SessionId};
+use crate::model::{AgentId, Audience, OwnerId, Sequence, SessionId};
 use crate::projection::action;
 use crate::projection::activity_set::Activity;
 use crate::projection::members::{Any, Member, TypedContent};
@@ -61,7 +61,7 @@ impl AttentionFilter {
     pub(super) fn takes(&self, asked: &OpenAction) -> bool {
         self.audience.admits(asked.audience)
             && self.agent.as_ref().is_none_or(|agent| *agent == asked.agent)
-            && self.authorization.has_log(&asked.log, asked.session.as_ref())
+            && self.authorization.has_log(&asked.log, asked.session.as_ref(), asked.owner.as_ref())
     }
 
     /// A page of actions, and the place after which the next one begins.
@@ -99,7 +99,9 @@ impl AttentionFilter {
         let (logs, filter) = (app.logs.clone(), self.clone());
         app.logs
             .work(move |_| {
-                let covers = |log: &LogId, session: Option<&SessionId>| filter.authorization.has_log(log, session);
+                let covers = |log: &LogId, session: Option<&SessionId>, owner: Option<&OwnerId>| {
+                    filter.authorization.has_log(log, session, owner)
+                };
                 logs.pending_actions().unanswered_where(filter.audience, filter.agent.as_ref(), covers)
             })
             .await

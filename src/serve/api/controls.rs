@@ -16,6 +16,7 @@ use crate::log::control::OPEN_CONTROLS_MAX;
 use crate::model::decided_by::Via;
 use crate::model::{AgentId, ControlId, halves};
 use crate::serve::access::authorization::{Authorization, Resource, authorize};
+use crate::serve::access::quota::quota_exceeded;
 use crate::serve::http::body::{BodyDeadline, check_depth, is_lines, read_body};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, id_of, path_id};
@@ -54,7 +55,10 @@ pub async fn post(
     let log = log_of(&head.uri)?;
     let audience = Query::from_uri(&head.uri).audience()?;
     let body = object(&app, &head.headers, body).await?;
-    let by = authorization.principal().requester(audience, via(&head.headers));
+    let mut by = authorization.requester(audience, via(&head.headers));
+    if let LogId::Session(_) = log {
+        by.owner = authorization.requested_owner(&Query::from_uri(&head.uri))?;
+    }
     let answer = submit(&app, &authorization, &log, body, by).await?;
     Ok((StatusCode::ACCEPTED, no_store_json(answer)).into_response())
 }
@@ -108,7 +112,9 @@ pub async fn withdraw(State(app): State<Arc<App>>, authorization: Authorization,
     let summary = app.logs.log(&log).await?.tail().summary;
     let is_seen = |view: &WriterView<'_>| view.controls.get(&id).is_some_and(|known| audience.admits(known.audience));
     // One answer, whether a control does not exist or belongs to others.
-    if !authorization.has_log(&log, summary.session_id.as_ref()) || !app.ingest.read(&log, is_seen).await? {
+    if !authorization.has_log(&log, summary.session_id.as_ref(), summary.extension.owner.as_ref())
+        || !app.ingest.read(&log, is_seen).await?
+    {
         return Err(unknown());
     }
     if !app.controls.withdraw(&app.logs, &app.ingest, &log, &id).await? {
@@ -135,7 +141,7 @@ fn via(headers: &HeaderMap) -> Via {
 /// `GET /v1/runs/{run}/controls` and `GET /v1/sessions/{session}/controls`.
 pub async fn list(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     let (log, query) = (log_of(&uri)?, Query::from_uri(&uri));
-    let reader = authorization.principal().requester(query.audience()?, Via::Rest);
+    let reader = authorization.requester(query.audience()?, Via::Rest);
     let (limit, after) = (query.page_size()?, query.number("cursor")?.unwrap_or(0));
     let listed = control::list(&app.logs, &log, &reader, after, limit).await?;
     let (controls, next) = match (listed, &log) {
@@ -160,7 +166,7 @@ pub async fn claim(
 ) -> Result<Response, Problem> {
     let agent: AgentId = path_id("agentId", &uri)?;
     let query = Query::from_uri(&uri);
-    let claim_limits = claim_limits(&query)?;
+    let claim_limits = Claim { covers: authorization.claim_filter(), ..claim_limits(&query)? };
     let wait = query.number("wait")?.unwrap_or(0).min(WAIT_SECS_MAX);
     let until = Instant::now() + Duration::from_secs(wait);
     let is_present = || peer.as_ref().is_none_or(|Extension(peer)| !peer.has_left());
@@ -257,7 +263,7 @@ pub(in crate::serve) fn claim_limits(query: &Query) -> Result<Claim, Problem> {
         let detail = format!("leaseSeconds is {lease}. It must be 1 to {LEASE_SECS_MAX}.");
         return Err(Problem::bad_request("bad_query", detail).with("member", "leaseSeconds").with("limit", LEASE_SECS_MAX));
     }
-    Ok(Claim { max: usize::try_from(max).unwrap_or(1), lease: Duration::from_secs(lease), room: None })
+    Ok(Claim { max: usize::try_from(max).unwrap_or(1), lease: Duration::from_secs(lease), room: None, covers: None })
 }
 
 fn bad_member(member: &'static str, detail: &str) -> Problem {
@@ -321,6 +327,9 @@ pub(in crate::serve) fn control_problem(refusal: ControlError) -> Problem {
         ControlError::Invalid(wrong) => bad_control(wrong),
         ControlError::NoSuchRun(_) => Problem::not_found("no_such_run", detail),
         ControlError::NoSuchSession(_) => Problem::not_found("no_such_session", detail),
+        ControlError::OutOfScope(_) => Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", "session"),
+        ControlError::OtherOwner(_) => conflict("other_owner").with("member", "owner"),
+        ControlError::Quota(exceeded) => quota_exceeded(&exceeded),
         ControlError::ActionNotPending { .. } => conflict("action_not_pending").with("member", "actionId"),
         ControlError::ActionExpired { .. } => conflict("action_expired").with("member", "actionId"),
         ControlError::ActionChanged { since, .. } => {

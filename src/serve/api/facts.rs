@@ -10,12 +10,13 @@ mod lines;
 mod problems;
 pub mod publisher;
 
-use crate::ingest::{Admitted, Delivery, Facts, IngestError, Pending, Producer, Receipt, WriteScope};
+use crate::ingest::{Admitted, BeginOwner, Delivery, Facts, IngestError, Pending, Producer, Receipt, WriteScope};
 use crate::log::LogId;
 use crate::model::json::{string_end, without_mark};
 use crate::model::{Ids, ProducerId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Principal};
+use crate::serve::access::quota::TooFast;
 use crate::serve::http::body::{BodyDeadline, body_too_large, check_depth, is_lines, read_body, too_deep};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, path_id};
@@ -100,6 +101,7 @@ pub struct Destination {
     default_ids: Ids,
     producer: Option<Producer>,
     write_scope: Option<WriteScope>,
+    owner: BeginOwner,
     principal: Principal,
 }
 
@@ -118,7 +120,9 @@ impl Destination {
                 Problem::bad_request("bad_producer", detail).with("member", *name)
             })?;
         }
-        Self::new(authorization, log, query.get("source"), query.ids()?, producer(PRODUCER_NAMES, values)?)
+        let owner = authorization.requested_owner(&query)?;
+        let to = Self::new(authorization, log, query.get("source"), query.ids()?, producer(PRODUCER_NAMES, values)?)?;
+        Ok(to.with_owner(owner))
     }
 
     /// Creates a destination.
@@ -149,6 +153,7 @@ impl Destination {
             default_ids,
             producer,
             write_scope: authorization.write_scope(),
+            owner: authorization.owner_of_new(),
             principal: authorization.principal().clone(),
         })
     }
@@ -165,21 +170,25 @@ impl Destination {
         }
     }
 
+    /// Makes a session that begins belong to this owner.
+    #[must_use]
+    pub fn with_owner(self, owner: BeginOwner) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// Counts facts against the rates of the publisher, and of the owner of the session that they name or begin.
+    fn take_rate(&self, app: &App, facts: usize) -> Result<(), TooFast> {
+        let owner = || {
+            let known = self.default_ids.session.as_ref().and_then(|session| app.logs.sessions().owner_of(session));
+            known.or_else(|| self.owner.owner.clone())
+        };
+        app.publish_limits.try_take(self.publisher(), owner, facts, Instant::now())
+    }
+
     fn delivery(&self, facts: Facts, atomic: bool, sent: u64) -> Delivery {
         let producer = self.producer.clone().map(|producer| Producer { seq: producer.seq + sent, ..producer });
-        let (log, default_ids, write_scope) = (self.log.clone(), self.default_ids.clone(), self.write_scope.clone());
-        Delivery {
-            log,
-            source: self.source,
-            given: default_ids,
-            producer,
-            facts,
-            atomic,
-            epoch: None,
-            write_scope,
-            memory: None,
-            secrets: None,
-        }
+        let (given, write_scope, owner) = (self.default_ids.clone(), self.write_scope.clone(), self.owner.clone());
+        Delivery { given, producer, atomic, write_scope, owner, ..Delivery::new(self.log.clone(), self.source, facts) }
     }
 }
 
@@ -228,11 +237,7 @@ pub fn prepare(app: &App, to: &Destination, text: Bytes) -> Result<Delivery, Pro
     }
     let delivery = to.delivery(Facts::from_text(text, ranges), true, 0);
     app.disk.reserve_space(&delivery)?;
-    if let Some(rate_limiter) = &app.rate_limiter {
-        rate_limiter
-            .try_take(to.publisher(), delivery.facts.len(), Instant::now())
-            .map_err(|wait| rate_limiter.too_fast(wait))?;
-    }
+    to.take_rate(app, delivery.facts.len()).map_err(|too_fast| too_fast.to_problem())?;
     Ok(delivery)
 }
 

@@ -291,7 +291,7 @@ impl ListReader {
                 list: SESSIONS,
                 key: session.to_string(),
                 entry: entries.remove(&session),
-                may_know: list.covers(&session),
+                may_know: list.covers(&self.app, &session),
             }));
         }
         Ok((updates, taken))

@@ -7,6 +7,7 @@ pub mod erase;
 pub mod facts;
 pub mod hydrate;
 pub mod lists;
+pub mod me;
 pub mod ops;
 pub mod session_list;
 pub mod sessions;

@@ -3,13 +3,13 @@
 //! Pages and list streams ask here, so both have the same sessions for a token, an audience and a filter.
 
 use crate::log::commit::{Preview, Summary};
-use crate::log::sessions::{PendingBelow, PreviewSources, SessionOverview};
+use crate::log::sessions::{PendingBelow, PreviewSources, SessionOverview, Sessions};
 use crate::log::{LogKind, StoreError};
-use crate::model::{Audience, SessionId};
+use crate::model::{Audience, OwnerId, SessionId, SessionOwner};
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
 use crate::serve::http::problem::Problem;
-use crate::serve::http::request::Query;
+use crate::serve::http::request::{Query, id_of};
 use crate::serve::http::response::{echo, no_store_json};
 use crate::source::ledger::Status;
 use axum::extract::State;
@@ -101,20 +101,69 @@ impl Below {
 
 /// The pending actions of each session's descendants that the client may see.
 pub(super) async fn pending_below(app: &App, authorization: &Authorization) -> Arc<PendingBelow> {
-    let (logs, readable) = (app.logs.clone(), readable_sessions(authorization));
+    let (logs, authorization) = (app.logs.clone(), authorization.clone());
     // With thousands of pending sessions this takes milliseconds.
     app.logs
-        .work(move |_| match readable {
-            None => logs.sessions().pending_below(),
-            Some(readable) => Arc::new(logs.sessions().pending_below_among(readable)),
+        .work(move |_| {
+            let index = logs.sessions();
+            if authorization.is_unrestricted() {
+                return index.pending_below();
+            }
+            let mut readable = match Candidates::of(index, &authorization, None) {
+                Candidates::All => index.with_pending(),
+                Candidates::Some { placed, owners } => {
+                    let owned = owners.iter().flat_map(|owner| index.list_of(owner, None, usize::MAX));
+                    placed.into_iter().chain(owned).map(|(_, session)| session).collect()
+                }
+            };
+            readable.retain(|session| authorization.has_session(session));
+            Arc::new(index.pending_below_among(readable))
         })
         .await
 }
 
-/// The sessions that the client may read. `None`: all.
-fn readable_sessions(authorization: &Authorization) -> Option<Vec<SessionId>> {
-    let ids = authorization.sessions()?.iter().filter_map(|name| SessionId::new(name).ok());
-    Some(ids.filter(|session| authorization.has_session(session)).collect())
+/// Where to look for the sessions that a client may list.
+enum Candidates {
+    /// Among all.
+    All,
+    Some {
+        /// Newest first, with their places in the order of creation.
+        placed: Vec<(u64, SessionId)>,
+        /// Further ones are those of these owners.
+        owners: Vec<OwnerId>,
+    },
+}
+
+impl Candidates {
+    /// `owner`: the client asks for those of this owner only.
+    fn of(index: &Sessions, authorization: &Authorization, owner: Option<&OwnerId>) -> Self {
+        if let Some(owner) = owner {
+            return Self::Some { placed: Vec::new(), owners: vec![owner.clone()] };
+        }
+        let Some(rights) = authorization.restricted_rights() else { return Self::All };
+        let (owners, mut patterns) = rights.owners.listed();
+        if rights.owners.names_all() || patterns.next().is_some() {
+            return Self::All;
+        }
+        let owners = owners.filter_map(|owner| OwnerId::new(owner).ok()).collect();
+        let (ids, patterns) = rights.sessions.listed();
+        let named = ids.filter_map(|id| SessionId::new(id).ok()).chain(patterns.flat_map(|prefix| index.beginning_with(prefix)));
+        let mut placed: Vec<_> = named.filter_map(|session| Some((index.created_order(&session)?, session))).collect();
+        placed.sort_unstable_by(|a, b| b.cmp(a));
+        placed.dedup();
+        Self::Some { placed, owners }
+    }
+
+    /// Up to `limit` of them that were created before `before`, newest first.
+    fn page(&self, index: &Sessions, before: Option<u64>, limit: usize) -> Vec<(u64, SessionId)> {
+        let Self::Some { placed, owners } = self else { return index.list(before, limit) };
+        let named = placed.iter().filter(|(place, _)| before.is_none_or(|before| *place < before)).take(limit).cloned();
+        let mut page: Vec<_> = named.chain(owners.iter().flat_map(|owner| index.list_of(owner, before, limit))).collect();
+        page.sort_unstable_by(|a, b| b.cmp(a));
+        page.dedup();
+        page.truncate(limit);
+        page
+    }
 }
 
 /// `GET /v1/sessions`: sessions, newest first.
@@ -131,18 +180,21 @@ pub async fn sessions(State(app): State<Arc<App>>, authorization: Authorization,
 /// The sessions that a client asks for and may list.
 pub(super) struct SessionList {
     audience: Audience,
+    owner: Option<OwnerId>,
     filter: SessionFilter,
     authorization: Authorization,
 }
 
 impl SessionList {
     pub(super) fn from_query(query: &Query, authorization: Authorization) -> Result<Self, Problem> {
-        Ok(Self { audience: query.audience()?, filter: SessionFilter::from_query(query)?, authorization })
+        let owner = query.get("owner").map(|owner| id_of("owner", owner)).transpose()?;
+        Ok(Self { audience: query.audience()?, owner, filter: SessionFilter::from_query(query)?, authorization })
     }
 
-    /// Whether the client may know of a session.
-    pub(super) fn covers(&self, session: &SessionId) -> bool {
-        self.authorization.has_session(session)
+    /// Whether the client may know of a session, and asks for those of its owner.
+    pub(super) fn covers(&self, app: &App, session: &SessionId) -> bool {
+        let is_owner = |owner: &OwnerId| app.logs.sessions().with_owner(session, |of| of == SessionOwner::Of(owner));
+        self.authorization.has_session(session) && self.owner.as_ref().is_none_or(is_owner)
     }
 
     /// A page of entries, newest first, and the place before which the next page begins.
@@ -154,20 +206,12 @@ impl SessionList {
     ) -> Result<(Vec<(SessionId, Value)>, Option<u64>), StoreError> {
         let below = pending_below(app, &self.authorization).await;
         let index = app.logs.sessions();
-        let readable_sessions = readable_sessions(&self.authorization).map(|ids| {
-            let mut placed: Vec<_> =
-                ids.into_iter().filter_map(|session| Some((index.created_order(&session)?, session))).collect();
-            placed.sort_unstable_by(|a, b| b.cmp(a));
-            placed.dedup();
-            placed
-        });
+        let candidates = Candidates::of(index, &self.authorization, self.owner.as_ref());
         let (mut entries, mut scanned, step) = (Vec::new(), 0, self.filter.step(limit));
         loop {
-            let page: Vec<_> = match &readable_sessions {
-                None => index.list(at, step),
-                Some(placed) => placed.iter().filter(|(place, _)| at.is_none_or(|at| *place < at)).take(step).cloned().collect(),
-            };
+            let mut page = candidates.page(index, at, step);
             let (count, last) = (page.len(), page.last().map(|(place, _)| *place));
+            page.retain(|(_, session)| self.covers(app, session));
             // A search may reject any number of them.
             let needed = if self.filter.text.is_some() { usize::MAX } else { limit + 1 - entries.len() };
             for (place, session, entry) in self.matching(app, &below, page, needed).await? {
@@ -190,7 +234,7 @@ impl SessionList {
     /// The entries of those of these sessions that are in the list.
     pub(super) async fn entries(&self, app: &App, of: &[SessionId]) -> Result<Vec<(SessionId, Value)>, StoreError> {
         let below = pending_below(app, &self.authorization).await;
-        let covered = of.iter().filter(|session| self.covers(session)).map(|session| (0, session.clone())).collect();
+        let covered = of.iter().filter(|session| self.covers(app, session)).map(|session| (0, session.clone())).collect();
         let matching = self.matching(app, &below, covered, usize::MAX).await?;
         Ok(matching.into_iter().map(|(_, session, entry)| (session, entry)).collect())
     }

@@ -162,7 +162,7 @@ pub(super) async fn run(
     let principal = authorization.principal().clone();
     let authorization = authorize_also(app, authorization, Verb::Control, Resource::Thread(&id), Some(audience)).await?;
     let authorization = authorize_also(app, authorization, Verb::Read, Resource::Thread(&id), Some(audience)).await?;
-    let by = principal.requester(audience, options.via);
+    let by = authorization.requester(audience, options.via);
     let thread = Thread::find(app, &id).await?;
     let existing_run = existing_run(app, &principal, &id, &input.run, audience).await?;
 

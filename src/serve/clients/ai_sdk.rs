@@ -60,7 +60,7 @@ pub async fn post(
     let authorization = authorize_also(&app, authorization, Verb::Control, Resource::Thread(&chat), Some(audience)).await?;
     let authorization = authorize_also(&app, authorization, Verb::Read, Resource::Thread(&chat), Some(audience)).await?;
     let thread = Thread::find(&app, &chat).await?;
-    let by = principal.requester(audience, Via::AiSdk);
+    let by = authorization.requester(audience, Via::AiSdk);
 
     let decided = decide(&app, &thread, &messages_sent, about.as_deref(), &by).await?;
     if let Some(last) = decided.last() {
@@ -315,7 +315,7 @@ pub async fn chat(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Pro
 pub async fn stop(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     segment::<AgentId>("agentId", &uri, 2)?;
     let chat: SessionId = segment("chatId", &uri, 3)?;
-    let by = authorization.principal().requester(Query::from_uri(&uri).audience()?, Via::AiSdk);
+    let by = authorization.requester(Query::from_uri(&uri).audience()?, Via::AiSdk);
     let thread = Thread::find(&app, &chat).await?;
     Ok(no_store_json(requests::stop(&app, &thread, None, &by).await?.to_json()))
 }

@@ -207,7 +207,7 @@ async fn stop_thread(
     body: &Map<String, Value>,
     audience: Audience,
 ) -> Result<Response, Problem> {
-    let by = authorization.principal().requester(audience, Via::Copilotkit);
+    let by = authorization.requester(audience, Via::Copilotkit);
     authorize_also(app, authorization, Verb::Control, Resource::Thread(thread), Some(audience)).await?;
     let run = body::text(body, "runId")?.and_then(|run| RunId::new(run).ok());
     let thread = Thread::find(app, thread).await?;

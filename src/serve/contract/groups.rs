@@ -33,6 +33,8 @@ pub const FACTS: &[ProblemKind] = &[
     kinds::TOO_MANY_PRODUCERS,
     kinds::TOO_MANY_SUBJECTS,
     kinds::PUBLISH_RATE,
+    kinds::QUOTA_EXCEEDED,
+    kinds::OTHER_OWNER,
     kinds::BUSY,
     kinds::DISK_FULL,
     kinds::TOO_MANY_RUNS,
@@ -55,8 +57,15 @@ pub const OBJECT: &[ProblemKind] =
 /// Problems of a decision.
 pub const DECISION: &[ProblemKind] = &[kinds::ACTION_NOT_PENDING, kinds::ACTION_EXPIRED, kinds::ACTION_CHANGED];
 /// Problems of a control, besides [`DECISION`].
-pub const CONTROL: &[ProblemKind] =
-    &[kinds::BAD_CONTROL, kinds::CONTROL_CONFLICT, kinds::TOO_MANY_CONTROLS, kinds::TOO_MANY_SECRETS, kinds::DISK_FULL];
+pub const CONTROL: &[ProblemKind] = &[
+    kinds::BAD_CONTROL,
+    kinds::CONTROL_CONFLICT,
+    kinds::TOO_MANY_CONTROLS,
+    kinds::TOO_MANY_SECRETS,
+    kinds::QUOTA_EXCEEDED,
+    kinds::OTHER_OWNER,
+    kinds::DISK_FULL,
+];
 /// Problems of an existing client's body.
 pub const CLIENT_BODY: &[ProblemKind] = &[
     kinds::UNSUPPORTED_MEDIA_TYPE,
@@ -71,6 +80,7 @@ pub const REQUEST_FAILS: &[ProblemKind] = &[
     kinds::CONTROL_TOO_LARGE,
     kinds::TOO_MANY_CONTROLS,
     kinds::TOO_MANY_SECRETS,
+    kinds::QUOTA_EXCEEDED,
     kinds::DISK_FULL,
     kinds::CONTROL_REFUSED,
     kinds::CONTROL_EXPIRED,

@@ -59,6 +59,7 @@ kinds! {
     ACTION_NOT_PENDING = 409 "action_not_pending", "The action that a control answers is not pending, or control `controlId` has decided it", "Reload it: another client answered first, or it has ended";
     ACTION_CHANGED = 409 "action_changed", "The action changed at `sequence`, after what the decision is about", "Show it again, then decide";
     ACTION_EXPIRED = 409 "action_expired", "The deadline of the action that a control answers has passed", "Wait until the agent asks again";
+    OTHER_OWNER = 409 "other_owner", "The session belongs to another owner than the request names; nothing was accepted", "Omit `owner`, or begin another session";
     CONTROL_CLAIMED = 409 "control_claimed", "The control cannot be withdrawn: its owner has claimed it", "Wait for its answer";
     CONTROL_CONFLICT = 409 "control_conflict", "Another control already uses this `controlId`", "Use another id, or omit it";
     CONTROL_REFUSED = 409 "control_refused", "In a stream: the agent refused the request", "`reason` says why; make another request";
@@ -90,6 +91,7 @@ kinds! {
     TOO_MANY_SUBSCRIPTIONS = 422 "too_many_subscriptions", "The WebSocket has `limit` subscriptions or claims open", "End some, or open another WebSocket";
     UPGRADE_REQUIRED = 426 "upgrade_required", "The address accepts only WebSocket connections", "Connect with a WebSocket client, over HTTP/1.1";
     PUBLISH_RATE = 429 "publish_rate", "The producer publishes faster than `limit` facts per second; nothing was accepted", "Retry after `retryAfter`";
+    QUOTA_EXCEEDED = 429 "quota_exceeded", "The owner of the session has used up `quota`, whose `limit` is named; nothing was accepted", "Erase some, or wait for a turn; or raise the quota: `--owner-sessions-max`, `--owner-bytes-max`, `--owner-turns-max`, `--owner-publish-rate`";
     TOO_MANY_CONNECTIONS_OF_CLIENT = 429 "too_many_connections_of_client", "The client has `limit` connections open", "Close some, or raise `--connections-per-client-max`";
     TOO_MANY_CONNECTIONS_OF_TOKEN = 429 "too_many_connections_of_token", "The token's `sub` has `limit` streams, sockets, streamed bodies and claims open", "Close some, or raise `--connections-per-token-max`";
     TOO_MANY_SECRETS = 429 "too_many_secrets", "The server would hold more than `limit` bytes of secrets for open controls of the sender; nothing was recorded", "Send smaller secrets, or retry when owners have claimed some";

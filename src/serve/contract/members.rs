@@ -145,6 +145,13 @@ pub const SEARCH: Parameter = Parameter::query(
     text,
     None,
 );
+pub const SESSIONS_OWNER: Parameter = Parameter::query("owner", "Only sessions of this owner.", id, Some(kinds::BAD_ID));
+pub const OWNER: Parameter = Parameter::query(
+    "owner",
+    "Whose the session is that begins. The token's `owners` must cover it. Default: the token's `owner`.",
+    id,
+    Some(kinds::BAD_ID),
+);
 pub const NEEDS_ACTION: Parameter = Parameter::query(
     "needsAction",
     "`true` or `1`: only sessions with a pending action, their own or a descendant's.",

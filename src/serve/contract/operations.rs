@@ -16,9 +16,9 @@ use super::kinds::{self, ProblemKind};
 use super::members::{
     ACTIVATION, AGENT, AGENT_PATH, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT, ATTENTION_LIST, AUDIENCE, BEFORE, BLOB, CHAT,
     CHILDREN, CONTROL_PATH, CURSOR, DECISIONS_CURSOR, EVENTS_AFTER, EVENTS_BEFORE, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE,
-    LIMIT, LIST_AFTER, LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, PROTOCOL_VERSION, RANGE, RUN, RUN_ID_HEADER, RUN_LIST,
-    RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION, SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, SESSION_LIST, STATUS,
-    SUBAGENTS, THREAD, THREAD_PATH, TICKET, UNTIL, VERSION, WAIT, WINDOW_CURSOR, WINDOW_LIMIT,
+    LIMIT, LIST_AFTER, LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, OWNER, PROTOCOL_VERSION, RANGE, RUN, RUN_ID_HEADER,
+    RUN_LIST, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION, SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, SESSION_LIST,
+    SESSIONS_OWNER, STATUS, SUBAGENTS, THREAD, THREAD_PATH, TICKET, UNTIL, VERSION, WAIT, WINDOW_CURSOR, WINDOW_LIMIT,
 };
 use crate::auth::rights::Verb;
 use http::{Method, StatusCode};
@@ -93,14 +93,14 @@ pub const METRICS_ACCESS: AccessRule = Requires(Verb::Admin);
 pub static OPERATIONS: &[Operation] = &[
     Operation::new(Method::POST, "/v1/runs/{run}/facts", PUBLISH_ACCESS, "publishToRun", "facts")
         .with_summary("Appends facts to a run's log. The answer comes once they are durable.")
-        .with_parameters(&[&[RUN], PRODUCER])
+        .with_parameters(&[&[RUN, OWNER], PRODUCER])
         .with_ids()
         .with_body(FACTS_BODY)
         .with_responses(RECEIPT)
         .with_problems(&[STORE, FACTS, LINES_TRANSFER, &[kinds::RUN_ERASED]]),
     Operation::new(Method::POST, "/v1/sessions/{session}/facts", PUBLISH_ACCESS, "publishToSession", "facts")
         .with_summary("Appends facts that belong to no run to the session's own log. The answer comes once they are durable.")
-        .with_parameters(&[&[SESSION], PRODUCER])
+        .with_parameters(&[&[SESSION, OWNER], PRODUCER])
         .with_ids()
         .with_body(FACTS_BODY)
         .with_responses(RECEIPT)
@@ -127,7 +127,7 @@ pub static OPERATIONS: &[Operation] = &[
         .with_problems(&[STORE, RUN_READ]),
     Operation::new(Method::POST, "/v1/sessions/{session}/controls", Requires(Verb::Control), "controlSession", "controls")
         .with_summary("Submits a control to the owner of a session, or of a part of it. Repeating the same `controlId` submits it once.")
-        .with_parameters(&[&[SESSION, AUDIENCE]])
+        .with_parameters(&[&[SESSION, OWNER, AUDIENCE]])
         .with_body(CONTROL_BODY)
         .with_responses(&[ResponseSpec {
             status: 202,
@@ -185,14 +185,14 @@ pub static OPERATIONS: &[Operation] = &[
     Operation::new(Method::GET, "/v1/lists/stream", STREAM_ACCESS, "streamLists", "streams")
         .with_summary("Pending actions and sessions that the token may list: a `put` for each, `Hydrated`, then a `put` or a `remove` for each change.")
         .with_parameters(&[
-            &[ATTENTION_LIST, SESSION_LIST, RUN_LIST, AGENT, STATUS, SEARCH, NEEDS_ACTION, LIST_LIMIT, AUDIENCE],
+            &[ATTENTION_LIST, SESSION_LIST, RUN_LIST, AGENT, STATUS, SEARCH, NEEDS_ACTION, SESSIONS_OWNER, LIST_LIMIT, AUDIENCE],
             &[LIST_AFTER, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, TICKET],
         ])
         .with_responses(LIST_FRAMES_RESPONSE)
         .with_problems(&[STORE, OPENS_CONNECTION]),
     Operation::new(Method::GET, "/v1/sessions", Requires(Verb::Read), "listSessions", "sessions")
         .with_summary("Sessions, newest first.")
-        .with_parameters(&[&[LIMIT, CURSOR, STATUS, SEARCH, NEEDS_ACTION, AUDIENCE, ACTIVATION]])
+        .with_parameters(&[&[LIMIT, CURSOR, STATUS, SEARCH, NEEDS_ACTION, SESSIONS_OWNER, AUDIENCE, ACTIVATION]])
         .with_responses(json!("Sessions", "A page of sessions."))
         .with_problems(&[STORE]),
     Operation::new(Method::GET, "/v1/sessions/{session}", Requires(Verb::Read), "getSession", "sessions")
@@ -235,6 +235,9 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[TICKET]])
         .with_responses(&[ResponseSpec { status: 101, meaning: "The connection is now a WebSocket.", content: &[] }])
         .with_problems(&[OPENS_CONNECTION, &[kinds::UPGRADE_REQUIRED, kinds::BAD_SUBPROTOCOL, kinds::UNAUTHENTICATED]]),
+    Operation::new(Method::GET, "/v1/me", AnyToken, "getMe", "access")
+        .with_summary("Who the client is, and what it may do.")
+        .with_responses(json!("Me", "The rights of the token.")),
     Operation::new(Method::POST, "/v1/tickets", AnyToken, "makeTicket", "access")
         .with_summary("Issues a ticket for clients that cannot send headers: they send `?ticket=` instead.")
         .with_body(RequestBody {
@@ -258,7 +261,7 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[RUN, AUDIENCE, ACTIVATION]])
         .with_responses(json!("Run", "The run."))
         .with_problems(&[STORE, RUN_READ]),
-    Operation::new(Method::DELETE, "/v1/runs/{run}", Requires(Verb::Admin), "eraseRun", "runs")
+    Operation::new(Method::DELETE, "/v1/runs/{run}", Requires(Verb::Erase), "eraseRun", "runs")
         .with_summary("Erases a run permanently: its log, its offloaded bodies, its checkpoints.")
         .with_parameters(&[&[RUN]])
         .with_responses(&[ResponseSpec { status: 204, meaning: "The run is erased, and a crash does not restore it.", content: &[] }])

@@ -5,9 +5,10 @@
 mod clients;
 mod parts;
 
+use crate::auth::rights::Verb;
 use crate::auth::tickets::TICKET_TTL_SECS_MAX;
 use crate::control::rules::TARGETS;
-use crate::model::{Control, Surface, schema};
+use crate::model::{Audience, Control, Surface, schema};
 use clients::{
     ag_ui_event, chat_at_rest, chat_chunk, chat_wanted, copilot_call, copilot_info, run_agent_input, stop_wanted, stopped,
     thread_at_rest,
@@ -59,6 +60,7 @@ pub const SHAPES: &[Shape] = &[
     ("StopWanted", stop_wanted),
     ("Stopped", stopped),
     ("TicketWanted", ticket_wanted),
+    ("Me", me),
     ("Ticket", ticket),
     ("Health", health),
     ("Ready", ready),
@@ -531,6 +533,25 @@ fn ticket_wanted() -> Value {
             "ttlSeconds": { "description": "The ticket's lifetime, in seconds.", "type": "integer", "minimum": 1, "maximum": TICKET_TTL_SECS_MAX },
         }),
     )
+}
+
+fn me() -> Value {
+    let ids = |about: &str| json!({ "description": about, "type": "array", "items": { "type": "string" } });
+    let always = json!({
+        "audience": { "description": "The widest audience that the client may ask for.", "enum": Audience::ALL.map(Audience::as_str) },
+        "can": { "description": "What the client may do.", "type": "array", "items": { "enum": Verb::ALL.map(Verb::as_str) } },
+        "sessions": ids("The sessions that the client may use. `*` means all, `acme/*` those that begin with `acme/`."),
+        "runs": ids("The runs that the client may use."),
+        "agents": ids("The agents that the client may address."),
+    });
+    let sometimes = json!({
+        "sub": text("The token's `sub`. Absent without authentication."),
+        "name": text("The person's name."),
+        "owner": text("Whose the sessions are that the client begins."),
+        "owners": ids("The owners whose sessions the client may use."),
+        "expiresAt": time("When the token ends."),
+    });
+    object("Who the client is, and what it may do.", always, sometimes)
 }
 
 fn ticket() -> Value {

@@ -3,7 +3,7 @@
 use super::connection::{ClaimResult, Claimer, Connection, SubscriptionId};
 use super::message::{ClientMessage, missing_member, refusal, reply};
 use crate::auth::rights::Verb;
-use crate::control::{Answer, Claim};
+use crate::control::{Answer, Claim, Requester};
 use crate::log::LogId;
 use crate::model::decided_by::Via;
 use crate::model::{AgentId, ControlId};
@@ -32,7 +32,8 @@ impl Connection<'_> {
             return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_subscriptions", detail).with("limit", limit));
         }
         let (agent, claim) = claim_request(&message.query(&["agentId", "max", "leaseSeconds"])?)?;
-        authorize(self.app, self.principal()?, Verb::Publish, Resource::Agent(&agent), None).await?;
+        let authorization = authorize(self.app, self.principal()?, Verb::Publish, Resource::Agent(&agent), None).await?;
+        let claim = Claim { covers: authorization.claim_filter(), ..claim };
         let body = reply("claiming", Some(id), json!({ "agentId": agent }));
         let (waiting, _) = AbortHandle::new_pair();
         self.claimers.insert(sub.clone(), Claimer { agent, claim, open_leases: Vec::new(), waiting, is_full: false });
@@ -104,7 +105,7 @@ impl Connection<'_> {
         id: Option<&Value>,
     ) -> Result<(), Problem> {
         let id = id.ok_or_else(|| missing_member("id"))?.clone();
-        let query = message.query(&["runId", "sessionId", "audience"])?;
+        let query = message.query(&["runId", "sessionId", "audience", "owner"])?;
         let log = match (query.get("runId"), query.get("sessionId")) {
             (Some(run), _) => LogId::Run(id_of("runId", run)?),
             (None, Some(session)) => LogId::Session(id_of("sessionId", session)?),
@@ -120,9 +121,9 @@ impl Connection<'_> {
         app.disk.check_space()?;
         check_size(text.len())?;
         check_depth(text.as_bytes(), app.limits.depth_max)?;
-        let by = principal.requester(audience, Via::Ws);
+        let by = Requester { owner: authorization.requested_owner(&query)?, ..authorization.requester(audience, Via::Ws) };
         let mut body = message.members.clone();
-        body.retain(|member, _| !["op", "id", "audience"].contains(&member.as_str()));
+        body.retain(|member, _| !["op", "id", "audience", "owner"].contains(&member.as_str()));
         self.publishes.push_back(Box::pin(async move {
             match controls::submit(app, &authorization, &log, body, by).await {
                 Ok(submitted) => reply("submitted", Some(&id), submitted),

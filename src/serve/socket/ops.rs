@@ -170,7 +170,7 @@ impl Connection<'_> {
     pub(super) async fn publish(&mut self, message: &ClientMessage<'_>, id: Option<&Value>) -> Result<(), Problem> {
         let id = id.ok_or_else(|| missing_member("id"))?.clone();
         let facts = message.facts.ok_or_else(|| missing_member("facts"))?;
-        let query = message.query(&["runId", "sessionId", "source"])?;
+        let query = message.query(&["runId", "sessionId", "source", "owner"])?;
         let mut given = message.object("ids")?.ids()?;
         let session = query.get("sessionId").map(|session| id_of("sessionId", session)).transpose()?;
         let log = match (query.get("runId"), session) {
@@ -191,6 +191,7 @@ impl Connection<'_> {
         let (app, principal) = (self.app, self.principal()?.clone());
         let authorization = authorize(app, &principal, Verb::Publish, target, None).await?;
         let to = Destination::new(&authorization, log, query.get("source"), given, producer)?;
+        let to = to.with_owner(authorization.requested_owner(&query)?);
         let delivery = facts::prepare(app, &to, Bytes::copy_from_slice(facts.get().as_bytes()))?;
         let admitted = {
             let mut admitting = pin!(app.ingest.admit(&delivery));

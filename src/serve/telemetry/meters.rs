@@ -6,6 +6,7 @@
 
 use crate::cluster::Membership;
 use crate::log::commit;
+use crate::log::sessions::{OwnerUse, Sessions};
 use crate::meter::{BUCKET_BOUNDS_MICROS, Counter, Gauge, Histogram, LabelCounter};
 use crate::model::Audience;
 use crate::serve::App;
@@ -138,6 +139,14 @@ impl Samples<'_> {
         }
     }
 
+    /// One sample for each owner, up to [`OWNERS_MAX`].
+    fn of_owners(&mut self, sessions: &Sessions, read: impl Fn(OwnerUse) -> u64) {
+        for (owner, of) in sessions.uses(OWNERS_MAX) {
+            let name = owner.as_str().replace('\\', "\\\\").replace('"', "\\\"");
+            self.labelled(&format!("owner=\"{name}\""), read(of));
+        }
+    }
+
     fn histogram(&mut self, of: &Histogram) {
         let (buckets, sum, name) = (of.buckets(), of.sum(), self.name);
         let mut total = 0;
@@ -157,6 +166,9 @@ impl Samples<'_> {
 fn seconds(time: Duration) -> f64 {
     time.as_secs_f64()
 }
+
+/// Owners whose use the metrics show: the first ones by name. Each label is a series of its own for who stores them.
+const OWNERS_MAX: usize = 200;
 
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
@@ -223,6 +235,24 @@ pub static METRICS: &[Metric] = &[
         kind: GAUGE,
         help: "Bytes of facts in flight to the store.",
         read: |of, to| to.one(of.app.ingest.in_flight_bytes()),
+    },
+    Metric {
+        name: "proscenium_owner_sessions",
+        kind: GAUGE,
+        help: "Sessions by owner, of the first 200 owners by name.",
+        read: |of, to| to.of_owners(of.app.logs.sessions(), |used| used.sessions),
+    },
+    Metric {
+        name: "proscenium_owner_bytes",
+        kind: GAUGE,
+        help: "Bytes of envelopes and bodies by owner, as they were written, of the first 200 owners by name.",
+        read: |of, to| to.of_owners(of.app.logs.sessions(), |used| used.bytes),
+    },
+    Metric {
+        name: "proscenium_owner_turns",
+        kind: GAUGE,
+        help: "Runs at work, and messages that wait for an agent, by owner, of the first 200 owners by name.",
+        read: |of, to| to.of_owners(of.app.logs.sessions(), |used| used.turns),
     },
     Metric {
         name: "proscenium_appends_waiting",

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// The kinds of callers, in the order of a row's columns.
-const COLUMNS: [&str; 9] = ["none", "forged", "expired", "nothing", "reads", "publishes", "controls", "elsewhere", "admin"];
+const COLUMNS: [&str; 11] =
+    ["none", "forged", "expired", "nothing", "reads", "publishes", "controls", "elsewhere", "admin", "owner", "neighbour"];
 
 fn token_for(column: &str) -> Option<String> {
     let all = |can: &str| token(&json!({ "sessions": ["*"], "agents": ["*"], "can": [can] }));
@@ -36,88 +37,96 @@ fn token_for(column: &str) -> Option<String> {
         "elsewhere" => token(&json!({
             "audience": "internal", "sessions": ["t", "u"], "runs": ["q"], "agents": ["a"], "can": ["admin"] })),
         "admin" => admin(),
+        // Whose session `s` is, and whose session `t` is.
+        "owner" => owned_by("acme", "user"),
+        "neighbour" => owned_by("other", "internal"),
         other => unreachable!("{other}"),
     })
 }
 
+fn owned_by(owner: &str, audience: &str) -> String {
+    token(&json!({ "audience": audience, "owner": owner, "owners": [owner], "agents": ["a"], "can": ["admin"] }))
+}
+
 /// Every address, a request to it, and the expected status for each of [`COLUMNS`].
 #[rustfmt::skip]
-const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
-    //                                                                        none   forged expired nothing reads publishes controls elsewhere admin
-    ("POST",   "/v1/runs/{run}/facts",             "/v1/runs/r/facts",           FACT, [401, 401, 401, 403, 403, 200, 403, 403, 200]),
-    ("POST",   "/v1/sessions/{session}/facts",     "/v1/sessions/s/facts",       FACT, [401, 401, 401, 403, 403, 200, 403, 403, 200]),
-    ("POST",   "/v1/runs/{run}/settle",            "/v1/runs/gone/settle",       "",   [401, 401, 401, 403, 403, 403, 200, 403, 200]),
-    ("POST",   "/v1/runs/{run}/controls",          "/v1/runs/r/controls",        STEER, [401, 401, 401, 403, 403, 403, 202, 403, 202]),
-    ("GET",    "/v1/runs/{run}/controls",          "/v1/runs/r/controls",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("POST",   "/v1/sessions/{session}/controls",  "/v1/sessions/s/controls",    SEND, [401, 401, 401, 403, 403, 403, 202, 403, 202]),
-    ("GET",    "/v1/sessions/{session}/controls",  "/v1/sessions/s/controls",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
+    //                                                                        none   forged expired nothing reads publishes controls elsewhere admin owner neighbour
+    ("POST",   "/v1/runs/{run}/facts",             "/v1/runs/r/facts",           FACT, [401, 401, 401, 403, 403, 200, 403, 403, 200, 200, 403]),
+    ("POST",   "/v1/sessions/{session}/facts",     "/v1/sessions/s/facts",       FACT, [401, 401, 401, 403, 403, 200, 403, 403, 200, 200, 403]),
+    ("POST",   "/v1/runs/{run}/settle",            "/v1/runs/gone/settle",       "",   [401, 401, 401, 403, 403, 403, 200, 403, 200, 403, 403]),
+    ("POST",   "/v1/runs/{run}/controls",          "/v1/runs/r/controls",        STEER, [401, 401, 401, 403, 403, 403, 202, 403, 202, 202, 403]),
+    ("GET",    "/v1/runs/{run}/controls",          "/v1/runs/r/controls",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("POST",   "/v1/sessions/{session}/controls",  "/v1/sessions/s/controls",    SEND, [401, 401, 401, 403, 403, 403, 202, 403, 202, 202, 403]),
+    ("GET",    "/v1/sessions/{session}/controls",  "/v1/sessions/s/controls",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     // An agent that the column `elsewhere` may act for, and one that it may not.
-    ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/a/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 200, 200]),
-    ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/b/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 403, 200]),
-    ("GET",    "/v1/runs/{run}/decisions",         "/v1/runs/r/decisions",       "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/sessions/{session}/decisions", "/v1/sessions/s/decisions",   "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/attention",                    "/v1/attention",              "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("GET",    "/v1/lists/stream",                 "/v1/lists/stream?attention=true", "", [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("DELETE", "/v1/controls/{control}",           "/v1/controls/none",          "",   [401, 401, 401, 403, 403, 403, 404, 404, 404]),
-    ("POST",   "/v1/controls/{control}/ack",       "/v1/controls/none/ack",      LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),
-    ("POST",   "/v1/controls/{control}/nack",      "/v1/controls/none/nack",     LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),
-    ("GET",    "/v1/cluster",                      "/v1/cluster",                "",   [401, 401, 401, 403, 403, 403, 403, 404, 404]),
-    ("GET",    "/metrics",                         "/metrics",                   "",   [401, 401, 401, 403, 403, 403, 403, 200, 200]),
-    ("GET",    "/v1/runs/{run}/stream",            "/v1/runs/r/stream",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/sessions/{session}/stream",    "/v1/sessions/s/stream",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/stream",                       "/v1/stream?runs=q,r",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/stream",                       "/v1/stream?runs=q",          "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("GET",    "/v1/sessions",                     "/v1/sessions",               "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("GET",    "/v1/sessions/{session}",           "/v1/sessions/s",             "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/sessions/{session}",           "/v1/sessions/never",         "",   [401, 401, 401, 403, 404, 403, 403, 403, 404]),
-    ("GET",    "/v1/sessions/{session}/window",    "/v1/sessions/s/window",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/sessions/{session}/timeline",  "/v1/sessions/s/timeline",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/sessions/{session}/events",    "/v1/sessions/s/events",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/sessions/{session}/events",    "/v1/sessions/never/events",  "",   [401, 401, 401, 403, 404, 403, 403, 403, 404]),
-    ("GET",    "/v1/sessions/{session}/activities", "/v1/sessions/s/activities", "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/sessions/{session}/activities", "/v1/sessions/t/activities", "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("GET",    "/v1/runs",                         "/v1/runs",                   "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("GET",    "/v1/runs/{run}",                   "/v1/runs/r",                 "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/runs/{run}",                   "/v1/runs/never",             "",   [401, 401, 401, 403, 404, 403, 403, 403, 404]),
-    ("GET",    "/v1/runs/{run}",                   "/v1/runs/q",                 "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("GET",    "/v1/runs/{run}/events",            "/v1/runs/r/events",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/runs/{run}/activities",        "/v1/runs/r/activities",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/runs/{run}/export",            "/v1/runs/r/export",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/v1/blobs/{blob}",                 OWN_BLOB,                     "",   [401, 401, 401, 403, 200, 403, 403, 404, 200]),
-    ("GET",    "/v1/blobs/{blob}",                 HIDDEN_BLOB,                  "",   [401, 401, 401, 403, 404, 403, 403, 404, 404]),
-    ("POST",   "/v1/tickets",                      "/v1/tickets",                TICKET, [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("DELETE", "/v1/runs/{run}",                   "/v1/runs/gone",              "",   [401, 401, 401, 403, 403, 403, 403, 403, 204]),
+    ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/a/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 200, 200, 200, 200]),
+    ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/b/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 403, 200, 403, 403]),
+    ("GET",    "/v1/runs/{run}/decisions",         "/v1/runs/r/decisions",       "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/sessions/{session}/decisions", "/v1/sessions/s/decisions",   "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/attention",                    "/v1/attention",              "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    ("GET",    "/v1/lists/stream",                 "/v1/lists/stream?attention=true", "", [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    ("DELETE", "/v1/controls/{control}",           "/v1/controls/none",          "",   [401, 401, 401, 403, 403, 403, 404, 404, 404, 404, 404]),
+    ("POST",   "/v1/controls/{control}/ack",       "/v1/controls/none/ack",      LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409, 409, 409]),
+    ("POST",   "/v1/controls/{control}/nack",      "/v1/controls/none/nack",     LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409, 409, 409]),
+    ("GET",    "/v1/cluster",                      "/v1/cluster",                "",   [401, 401, 401, 403, 403, 403, 403, 404, 404, 404, 404]),
+    ("GET",    "/metrics",                         "/metrics",                   "",   [401, 401, 401, 403, 403, 403, 403, 200, 200, 200, 200]),
+    ("GET",    "/v1/runs/{run}/stream",            "/v1/runs/r/stream",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/sessions/{session}/stream",    "/v1/sessions/s/stream",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/stream",                       "/v1/stream?runs=q,r",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 403, 403]),
+    ("GET",    "/v1/stream",                       "/v1/stream?runs=q",          "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 403, 200]),
+    ("GET",    "/v1/sessions",                     "/v1/sessions",               "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    ("GET",    "/v1/sessions/{session}",           "/v1/sessions/s",             "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/sessions/{session}",           "/v1/sessions/never",         "",   [401, 401, 401, 403, 404, 403, 403, 403, 404, 404, 404]),
+    ("GET",    "/v1/sessions/{session}/window",    "/v1/sessions/s/window",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/sessions/{session}/timeline",  "/v1/sessions/s/timeline",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/sessions/{session}/events",    "/v1/sessions/s/events",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/sessions/{session}/events",    "/v1/sessions/never/events",  "",   [401, 401, 401, 403, 404, 403, 403, 403, 404, 404, 404]),
+    ("GET",    "/v1/sessions/{session}/activities", "/v1/sessions/s/activities", "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/sessions/{session}/activities", "/v1/sessions/t/activities", "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 403, 200]),
+    ("GET",    "/v1/runs",                         "/v1/runs",                   "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    ("GET",    "/v1/runs/{run}",                   "/v1/runs/r",                 "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/runs/{run}",                   "/v1/runs/never",             "",   [401, 401, 401, 403, 404, 403, 403, 403, 404, 403, 403]),
+    ("GET",    "/v1/runs/{run}",                   "/v1/runs/q",                 "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 403, 200]),
+    ("GET",    "/v1/runs/{run}/events",            "/v1/runs/r/events",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/runs/{run}/activities",        "/v1/runs/r/activities",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/runs/{run}/export",            "/v1/runs/r/export",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/blobs/{blob}",                 OWN_BLOB,                     "",   [401, 401, 401, 403, 200, 403, 403, 404, 200, 200, 404]),
+    ("GET",    "/v1/blobs/{blob}",                 HIDDEN_BLOB,                  "",   [401, 401, 401, 403, 404, 403, 403, 404, 404, 404, 404]),
+    ("GET",    "/v1/me",                           "/v1/me",                     "",   [401, 401, 401, 200, 200, 200, 200, 200, 200, 200, 200]),
+    ("POST",   "/v1/tickets",                      "/v1/tickets",                TICKET, [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("DELETE", "/v1/runs/{run}",                   "/v1/runs/gone",              "",   [401, 401, 401, 403, 403, 403, 403, 403, 204, 403, 403]),
     // In its own session, in another one, and for an agent that the column `elsewhere` may not act for.
-    ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
-    ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_T, [401, 401, 401, 403, 403, 403, 403, 200, 200]),
-    ("POST",   "/ag-ui/{agent}",                   "/ag-ui/b",                   OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
+    ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200, 200, 403]),
+    ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_T, [401, 401, 401, 403, 403, 403, 403, 200, 200, 403, 200]),
+    ("POST",   "/ag-ui/{agent}",                   "/ag-ui/b",                   OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
     // A run of another session, under the name of a session that the token has.
-    ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                  MIXED, [401, 401, 401, 403, 403, 403, 403, 403, 409]),
-    ("GET",    "/ag-ui/{agent}",                   "/ag-ui/a?threadId=s",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/ag-ui/{agent}",                   "/ag-ui/b?threadId=t",        "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("GET",    "/ag-ui/{agent}",                   "/ag-ui/a?runId=r",           "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/copilotkit/info",                 "/copilotkit/info",           "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("POST",   "/copilotkit/agent/{agent}/run",    "/copilotkit/agent/a/run",    OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
-    ("POST",   "/copilotkit/agent/{agent}/run",    "/copilotkit/agent/b/run",    OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
-    ("POST",   "/copilotkit/agent/{agent}/connect", "/copilotkit/agent/a/connect", OF_S, [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("POST",   "/copilotkit/agent/{agent}/stop/{thread}", "/copilotkit/agent/a/stop/s", "", [401, 401, 401, 403, 403, 403, 200, 403, 200]),
-    ("POST",   "/copilotkit/agent/{agent}/stop/{thread}", "/copilotkit/agent/b/stop/t", "", [401, 401, 401, 403, 403, 403, 200, 403, 200]),
-    ("POST",   "/copilotkit",                      "/copilotkit",                INFO, [401, 401, 401, 403, 200, 403, 403, 200, 200]),
-    ("POST",   "/copilotkit",                      "/copilotkit",              RUN_OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
-    ("POST",   "/copilotkit",                      "/copilotkit",              STOP_OF_S, [401, 401, 401, 403, 403, 403, 200, 403, 200]),
-    ("POST",   "/ai-sdk/{agent}",                  "/ai-sdk/a",                CHAT_OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
-    ("POST",   "/ai-sdk/{agent}",                  "/ai-sdk/b",                CHAT_OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200]),
-    ("GET",    "/ai-sdk/{agent}/{chat}/stream",    "/ai-sdk/a/s/stream",         "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("GET",    "/ai-sdk/{agent}/{chat}",           "/ai-sdk/a/s",                "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
-    ("POST",   "/ai-sdk/{agent}/{chat}/stop",      "/ai-sdk/a/s/stop",           "",   [401, 401, 401, 403, 403, 403, 200, 403, 200]),
+    ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                  MIXED, [401, 401, 401, 403, 403, 403, 403, 403, 409, 403, 403]),
+    ("GET",    "/ag-ui/{agent}",                   "/ag-ui/a?threadId=s",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/ag-ui/{agent}",                   "/ag-ui/b?threadId=t",        "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 403, 200]),
+    ("GET",    "/ag-ui/{agent}",                   "/ag-ui/a?runId=r",           "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/copilotkit/info",                 "/copilotkit/info",           "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    ("POST",   "/copilotkit/agent/{agent}/run",    "/copilotkit/agent/a/run",    OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200, 200, 403]),
+    ("POST",   "/copilotkit/agent/{agent}/run",    "/copilotkit/agent/b/run",    OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
+    ("POST",   "/copilotkit/agent/{agent}/connect", "/copilotkit/agent/a/connect", OF_S, [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("POST",   "/copilotkit/agent/{agent}/stop/{thread}", "/copilotkit/agent/a/stop/s", "", [401, 401, 401, 403, 403, 403, 200, 403, 200, 200, 403]),
+    ("POST",   "/copilotkit/agent/{agent}/stop/{thread}", "/copilotkit/agent/b/stop/t", "", [401, 401, 401, 403, 403, 403, 200, 403, 200, 403, 403]),
+    ("POST",   "/copilotkit",                      "/copilotkit",                INFO, [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    ("POST",   "/copilotkit",                      "/copilotkit",              RUN_OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200, 200, 403]),
+    ("POST",   "/copilotkit",                      "/copilotkit",              STOP_OF_S, [401, 401, 401, 403, 403, 403, 200, 403, 200, 200, 403]),
+    ("POST",   "/ai-sdk/{agent}",                  "/ai-sdk/a",                CHAT_OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200, 200, 403]),
+    ("POST",   "/ai-sdk/{agent}",                  "/ai-sdk/b",                CHAT_OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
+    ("GET",    "/ai-sdk/{agent}/{chat}/stream",    "/ai-sdk/a/s/stream",         "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/ai-sdk/{agent}/{chat}",           "/ai-sdk/a/s",                "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("POST",   "/ai-sdk/{agent}/{chat}/stop",      "/ai-sdk/a/s/stop",           "",   [401, 401, 401, 403, 403, 403, 200, 403, 200, 200, 403]),
     // For every caller, whether or not the target exists.
-    ("GET",    "/v1/ws",                           "/v1/ws",                     "",   [426; 9]),
-    ("GET",    "/healthz",                         "/healthz",                   "",   [200; 9]),
-    ("GET",    "/readyz",                          "/readyz",                    "",   [200; 9]),
-    ("GET",    "/openapi.json",                    "/openapi.json",              "",   [200; 9]),
-    ("GET",    "/schema/{*file}",                  "/schema/problem.schema.json", "",  [200; 9]),
-    ("GET",    "/",                                "/",                          "",   [200; 9]),
-    ("GET",    "/assets/{*file}",                  "/assets/app.js",             "",   [200; 9]),
+    ("GET",    "/v1/ws",                           "/v1/ws",                     "",   [426; 11]),
+    ("GET",    "/healthz",                         "/healthz",                   "",   [200; 11]),
+    ("GET",    "/readyz",                          "/readyz",                    "",   [200; 11]),
+    ("GET",    "/openapi.json",                    "/openapi.json",              "",   [200; 11]),
+    ("GET",    "/schema/{*file}",                  "/schema/problem.schema.json", "",  [200; 11]),
+    ("GET",    "/",                                "/",                          "",   [200; 11]),
+    ("GET",    "/assets/{*file}",                  "/assets/app.js",             "",   [200; 11]),
 ];
 
 const FACT: &str = r#"{"type":"text.delta","payload":{"text":"more"}}"#;
@@ -181,7 +190,7 @@ async fn every_address_requires_its_permission_and_hides_hidden_texts() {
             if *column != "admin" {
                 assert!(!text.contains(HIDDEN), "{what}: {text}");
             }
-            if !matches!(*column, "admin" | "reads") {
+            if !matches!(*column, "admin" | "reads" | "owner") {
                 assert!(!text.contains(OWN), "{what}: {text}");
             }
             if let Some(token) = &token {
@@ -215,7 +224,7 @@ async fn a_wider_audience_than_the_token_s_is_rejected_and_never_narrowed() {
     write_example_runs(&guarded).await;
     let dashboard = reader(json!({ "audience": "dashboard", "sessions": ["*"] }));
     let user = reader(json!({ "sessions": ["*"] }));
-    let has_audience = |path: &str| path.starts_with("/v1/") && !["/v1/ws", "/v1/cluster"].contains(&path);
+    let has_audience = |path: &str| path.starts_with("/v1/") && !["/v1/ws", "/v1/cluster", "/v1/me"].contains(&path);
     for (method, _, path, ..) in MATRIX.iter().filter(|row| row.0 == "GET" && has_audience(row.1)) {
         let path = if path.starts_with('/') { path } else { "/v1/blobs/b" };
         let with = |audience: &str| format!("{path}{}audience={audience}", if path.contains('?') { '&' } else { '?' });
@@ -238,36 +247,36 @@ const F: &str = "forbidden";
 /// Every op, its message, the run whose next fact a subscription must deliver, and the expected answer for each of
 /// [`COLUMNS`]: the answer's `op`, or its problem's code.
 #[rustfmt::skip]
-const MESSAGES: &[(&str, &str, &str, [&str; 9])] = &[
-    //                                                        none   forged expired nothing reads publishes controls elsewhere admin
-    ("subscribe",   r#"{"run":"r"}"#,                        "r", [U, U, U, F, "subscribed", F, F, F, "subscribed"]),
-    ("subscribe",   r#"{"run":"r","frames":"events"}"#,      "r", [U, U, U, F, "subscribed", F, F, F, "subscribed"]),
-    ("subscribe",   r#"{"run":"q"}"#,                        "q", [U, U, U, F, "subscribed", F, F, "subscribed", "subscribed"]),
-    ("subscribe",   r#"{"run":"never"}"#,                    "",  [U, U, U, F, "subscribed", F, F, F, "subscribed"]),
-    ("subscribe",   r#"{"session":"s","children":true}"#,    "r", [U, U, U, F, "subscribed", F, F, F, "subscribed"]),
-    ("subscribe",   r#"{"session":"t","frames":"events"}"#,  "q", [U, U, U, F, "subscribed", F, F, "subscribed", "subscribed"]),
-    ("subscribe",   r#"{"run":"r","audience":"internal"}"#,  "r", [U, U, U, F, F, F, F, F, "subscribed"]),
-    ("subscribe",   r#"{"run":"q","audience":"internal"}"#,  "q", [U, U, U, F, F, F, F, "subscribed", "subscribed"]),
-    ("unsubscribe", "{}", "", [U, U, U, "unsubscribed", "unsubscribed", "unsubscribed", "unsubscribed", "unsubscribed", "unsubscribed"]),
-    ("publish",     r#"{"runId":"r","facts":[]}"#,           "",  [U, U, U, F, F, "ack", F, F, "ack"]),
-    ("publish",     r#"{"runId":"q","facts":[]}"#,           "",  [U, U, U, F, F, "ack", F, "ack", "ack"]),
-    ("publish",     r#"{"sessionId":"s","facts":[]}"#,       "",  [U, U, U, F, F, "ack", F, F, "ack"]),
+const MESSAGES: &[(&str, &str, &str, [&str; 11])] = &[
+    //                                                        none   forged expired nothing reads publishes controls elsewhere admin owner neighbour
+    ("subscribe",   r#"{"run":"r"}"#,                        "r", [U, U, U, F, "subscribed", F, F, F, "subscribed", "subscribed", F]),
+    ("subscribe",   r#"{"run":"r","frames":"events"}"#,      "r", [U, U, U, F, "subscribed", F, F, F, "subscribed", "subscribed", F]),
+    ("subscribe",   r#"{"run":"q"}"#,                        "q", [U, U, U, F, "subscribed", F, F, "subscribed", "subscribed", F, "subscribed"]),
+    ("subscribe",   r#"{"run":"never"}"#,                    "",  [U, U, U, F, "subscribed", F, F, F, "subscribed", F, F]),
+    ("subscribe",   r#"{"session":"s","children":true}"#,    "r", [U, U, U, F, "subscribed", F, F, F, "subscribed", "subscribed", F]),
+    ("subscribe",   r#"{"session":"t","frames":"events"}"#,  "q", [U, U, U, F, "subscribed", F, F, "subscribed", "subscribed", F, "subscribed"]),
+    ("subscribe",   r#"{"run":"r","audience":"internal"}"#,  "r", [U, U, U, F, F, F, F, F, "subscribed", F, F]),
+    ("subscribe",   r#"{"run":"q","audience":"internal"}"#,  "q", [U, U, U, F, F, F, F, "subscribed", "subscribed", F, "subscribed"]),
+    ("unsubscribe", "{}", "", [U, U, U, "unsubscribed", "unsubscribed", "unsubscribed", "unsubscribed", "unsubscribed", "unsubscribed", "unsubscribed", "unsubscribed"]),
+    ("publish",     r#"{"runId":"r","facts":[]}"#,           "",  [U, U, U, F, F, "ack", F, F, "ack", "ack", F]),
+    ("publish",     r#"{"runId":"q","facts":[]}"#,           "",  [U, U, U, F, F, "ack", F, "ack", "ack", F, "ack"]),
+    ("publish",     r#"{"sessionId":"s","facts":[]}"#,       "",  [U, U, U, F, F, "ack", F, F, "ack", "ack", F]),
     // No token moves a run into its own session.
-    ("publish",     r#"{"runId":"r","facts":[],"ids":{"sessionId":"t"}}"#, "", [U, U, U, F, F, "ack", F, F, "ack"]),
-    ("submit",      r#"{"runId":"r","control":"steer","value":"x"}"#, "", [U, U, U, F, F, F, "submitted", F, "submitted"]),
-    ("submit",      r#"{"sessionId":"s","control":"send","value":"x"}"#, "", [U, U, U, F, F, F, "submitted", F, "submitted"]),
+    ("publish",     r#"{"runId":"r","facts":[],"ids":{"sessionId":"t"}}"#, "", [U, U, U, F, F, "ack", F, F, "ack", "ack", F]),
+    ("submit",      r#"{"runId":"r","control":"steer","value":"x"}"#, "", [U, U, U, F, F, F, "submitted", F, "submitted", "submitted", F]),
+    ("submit",      r#"{"sessionId":"s","control":"send","value":"x"}"#, "", [U, U, U, F, F, F, "submitted", F, "submitted", "submitted", F]),
     // An agent that the column `elsewhere` may act for, and one that it may not.
-    ("claim",       r#"{"agentId":"a"}"#,                    "",  [U, U, U, F, F, "claiming", F, "claiming", "claiming"]),
-    ("claim",       r#"{"agentId":"b"}"#,                    "",  [U, U, U, F, F, "claiming", F, F, "claiming"]),
-    ("unclaim",     "{}", "", [U, U, U, "unclaimed", "unclaimed", "unclaimed", "unclaimed", "unclaimed", "unclaimed"]),
-    ("ack",         r#"{"control":"c","lease":"none"}"#,     "",  [U, U, U, F, F, "lease_lost", F, "lease_lost", "lease_lost"]),
-    ("ack",         OF_A,                                    "",  [U, U, U, F, F, "acked", F, "acked", "acked"]),
-    ("ack",         OF_B,                                    "",  [U, U, U, F, F, "acked", F, F, "acked"]),
-    ("nack",        r#"{"control":"c","lease":"none"}"#,     "",  [U, U, U, F, F, "lease_lost", F, "lease_lost", "lease_lost"]),
-    ("nack",        OF_A,                                    "",  [U, U, U, F, F, "nacked", F, "nacked", "nacked"]),
-    ("nack",        OF_B,                                    "",  [U, U, U, F, F, "nacked", F, F, "nacked"]),
-    ("ping",        "{}", "", [U, U, U, "pong", "pong", "pong", "pong", "pong", "pong"]),
-    ("auth",        OWN_TOKEN, "", ["missing_member", U, U, "authenticated", "authenticated", "authenticated", "authenticated", "authenticated", "authenticated"]),
+    ("claim",       r#"{"agentId":"a"}"#,                    "",  [U, U, U, F, F, "claiming", F, "claiming", "claiming", "claiming", "claiming"]),
+    ("claim",       r#"{"agentId":"b"}"#,                    "",  [U, U, U, F, F, "claiming", F, F, "claiming", F, F]),
+    ("unclaim",     "{}", "", [U, U, U, "unclaimed", "unclaimed", "unclaimed", "unclaimed", "unclaimed", "unclaimed", "unclaimed", "unclaimed"]),
+    ("ack",         r#"{"control":"c","lease":"none"}"#,     "",  [U, U, U, F, F, "lease_lost", F, "lease_lost", "lease_lost", "lease_lost", "lease_lost"]),
+    ("ack",         OF_A,                                    "",  [U, U, U, F, F, "acked", F, "acked", "acked", "acked", "acked"]),
+    ("ack",         OF_B,                                    "",  [U, U, U, F, F, "acked", F, F, "acked", F, F]),
+    ("nack",        r#"{"control":"c","lease":"none"}"#,     "",  [U, U, U, F, F, "lease_lost", F, "lease_lost", "lease_lost", "lease_lost", "lease_lost"]),
+    ("nack",        OF_A,                                    "",  [U, U, U, F, F, "nacked", F, "nacked", "nacked", "nacked", "nacked"]),
+    ("nack",        OF_B,                                    "",  [U, U, U, F, F, "nacked", F, F, "nacked", F, F]),
+    ("ping",        "{}", "", [U, U, U, "pong", "pong", "pong", "pong", "pong", "pong", "pong", "pong"]),
+    ("auth",        OWN_TOKEN, "", ["missing_member", U, U, "authenticated", "authenticated", "authenticated", "authenticated", "authenticated", "authenticated", "authenticated", "authenticated"]),
 ];
 
 /// A control of an agent, with a valid lease.
@@ -295,7 +304,7 @@ pub async fn lease_control(guarded: &AuthServer, agent: &str) -> (String, String
 }
 
 /// Sends a row's message with this token; returns the answer's name and all received text.
-async fn run_row(guarded: &AuthServer, token: Option<&str>, row: &(&str, &str, &str, [&str; 9])) -> (String, String) {
+async fn run_row(guarded: &AuthServer, token: Option<&str>, row: &(&str, &str, &str, [&str; 11])) -> (String, String) {
     let (op, message_text, shown_in, _) = row;
     let mut received = String::new();
     let mut ws = Ws::open(&guarded.client).await;
@@ -356,7 +365,7 @@ async fn every_op_requires_its_permission_and_hides_hidden_texts() {
             if *column != "admin" {
                 assert!(!received.contains(HIDDEN), "{what}: {received}");
             }
-            if !matches!(*column, "admin" | "reads") {
+            if !matches!(*column, "admin" | "reads" | "owner") {
                 assert!(!received.contains(OWN), "{what}: {received}");
             }
             // A permitted subscription does receive text, so that the checks above are not empty.

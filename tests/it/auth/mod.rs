@@ -7,6 +7,7 @@ mod expiry;
 mod hosts;
 mod lists;
 mod matrix;
+mod owners;
 mod quotas;
 
 use crate::harness::{
@@ -84,7 +85,7 @@ fn signed(key: &str, claims: &Value, kid: Option<&str>) -> String {
 
 /// A token for everything, with every audience.
 pub fn admin() -> String {
-    token(&json!({ "audience": "internal", "sessions": ["*"], "agents": ["*"], "can": ["admin"] }))
+    token(&json!({ "audience": "internal", "sessions": ["*"], "agents": ["*"], "owners": ["*"], "can": ["admin"] }))
 }
 
 fn reader(more: Value) -> String {
@@ -198,8 +199,8 @@ async fn write_example_runs(guarded: &AuthServer) -> [String; 2] {
         fact("tool.started", json!({ "toolCallId": "d", "payload": { "toolName": "t" } })),
         fact("tool.result", json!({ "toolCallId": "d", "audience": "user", "payload": own })),
     ];
-    guarded.publish("r", "sessionId=s", &admin(), &facts).await.ok();
-    guarded.publish("q", "sessionId=t", &admin(), &[fact("run.started", json!({}))]).await.ok();
+    guarded.publish("r", "sessionId=s&owner=acme", &admin(), &facts).await.ok();
+    guarded.publish("q", "sessionId=t&owner=other", &admin(), &[fact("run.started", json!({}))]).await.ok();
     guarded.publish("gone", "sessionId=s", &admin(), &[fact("run.started", json!({}))]).await.ok();
     guarded.post("/v1/sessions/s/facts", &admin(), &json!([fact("session.opened", json!({}))])).await.ok();
     let events = guarded.get("/v1/runs/r/events?audience=internal", &admin()).await.ok();

@@ -8,7 +8,7 @@ use proscenium::log::commit::{Logs, rows_after};
 use proscenium::log::journal::{Appended, Journal, JournalState, MemoryJournal, Record};
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::{Leader, Limit, LogId, StoreError};
-use proscenium::model::{Audience, Ids, RunId, Sequence};
+use proscenium::model::{Audience, RunId, Sequence};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,18 +76,9 @@ fn log() -> LogId {
 }
 
 fn says(text: &str) -> Delivery {
-    Delivery {
-        log: log(),
-        source: proscenium::source::by_name("agentui").unwrap(),
-        given: Ids::default(),
-        producer: None,
-        facts: vec![fact("text.delta", json!({ "messageId": "m", "payload": { "text": text } }))].into(),
-        atomic: false,
-        epoch: None,
-        write_scope: None,
-        memory: None,
-        secrets: None,
-    }
+    let facts = vec![fact("text.delta", json!({ "messageId": "m", "payload": { "text": text } }))];
+    let source = proscenium::source::by_name("agentui").unwrap();
+    Delivery { atomic: false, ..Delivery::new(log(), source, facts.into()) }
 }
 
 fn assert_no_leader<T: std::fmt::Debug>(answer: Result<T, IngestError>) {

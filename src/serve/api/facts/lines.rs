@@ -9,6 +9,7 @@ use crate::log::commit::Connected;
 use crate::model::Epoch;
 use crate::model::json::without_mark;
 use crate::serve::access::authorization::OpenAccess;
+use crate::serve::access::quota::TooFast;
 use crate::serve::http::body::{body_cut_off, check_depth, discard};
 use crate::serve::http::problem::Problem;
 use crate::serve::{App, drain_elapsed};
@@ -20,7 +21,6 @@ use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Maximum groups of one streamed body in flight to the store.
 const GROUPS_IN_FLIGHT_MAX: usize = 8;
@@ -200,8 +200,7 @@ impl<'a> LineBody<'a> {
 
     /// Waits until the producer's rate limit allows these facts.
     async fn wait_for_rate(&mut self, facts: usize) -> Result<(), Problem> {
-        let Some(rate_limiter) = &self.app.rate_limiter else { return Ok(()) };
-        while let Err(wait) = rate_limiter.try_take(self.to.publisher(), facts, Instant::now()) {
+        while let Err(TooFast { wait, .. }) = self.to.take_rate(self.app, facts) {
             // A waiting body must not hold in-flight memory.
             self.drain_to(0).await?;
             tokio::select! {

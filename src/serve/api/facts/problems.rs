@@ -2,6 +2,7 @@
 
 use super::{BODY_FACTS_MAX, BUSY_RETRY_AFTER_SECS};
 use crate::ingest::{IngestError, OutOfScope};
+use crate::serve::access::quota::quota_exceeded;
 use crate::serve::http::problem::Problem;
 use crate::source::FactError;
 use http::StatusCode;
@@ -48,6 +49,8 @@ pub fn ingest_problem(error: IngestError, numbering: &FactNumbering<'_>) -> Prob
             outside(&error, format!("{member} {number}: {error}; {kept}")).with(member, number)
         }
         IngestError::RunOutOfScope(error) => outside(&error, detail),
+        IngestError::OtherOwner(_) => Problem::new(StatusCode::CONFLICT, "other_owner", detail).with("member", "owner"),
+        IngestError::Quota(exceeded) => quota_exceeded(&exceeded),
         IngestError::NotJson { index, error, .. } => match fact_location(index) {
             ("line", line, kept) => {
                 let detail = format!("Line {line} is not JSON: {error}; {kept}.");

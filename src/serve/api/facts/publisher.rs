@@ -3,6 +3,7 @@
 use super::Destination;
 use super::lines::LineBody;
 use crate::guard::KnownSecrets;
+use crate::ingest::BeginOwner;
 use crate::log::LogId;
 use crate::log::agent_memory::MemoryWrite;
 use crate::model::Ids;
@@ -23,7 +24,8 @@ impl<'a> FactPublisher<'a> {
     /// The store's failure.
     pub async fn connect(app: &'a App, log: LogId, default_ids: Ids) -> Result<Self, Problem> {
         let (source, principal) = (&agent_ui::SOURCE, Principal::anonymous());
-        let to = Destination { log, source, default_ids, producer: None, write_scope: None, principal };
+        let to =
+            Destination { log, source, default_ids, producer: None, write_scope: None, owner: BeginOwner::default(), principal };
         LineBody::new(app, to, OpenAccess::default()).await.map(Self)
     }
 

@@ -1,0 +1,141 @@
+//! The file of `--config`: flags by their names, and tables.
+//!
+//! ```text
+//! file ─▶ the flags that neither the command line nor the environment sets ─▶ one command line ─▶ clap
+//! ```
+//! So a value of the file is checked as that of a flag is, and everything that clap knows of flags holds for it.
+
+use crate::connect::entry::{AgentEntry, AgentTable, EntryError, ReadVariable, ValueSource};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource as Origin;
+use clap::{Arg, ArgAction, Command};
+use serde::Deserialize;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// The id of the flag that names the file.
+pub(super) const CONFIG: &str = "config_file";
+/// The table of agents.
+const AGENTS: &str = "agents";
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {what}", file.display())]
+pub struct FileError {
+    file: PathBuf,
+    what: String,
+}
+
+/// Adds the flags of the file that a `serve` command line names. The flags of the command line and the environment win.
+///
+/// # Errors
+/// [`FileError`], with the key that it is about.
+pub fn expand(command: &Command, args: Vec<OsString>, variable: ReadVariable<'_>) -> Result<Vec<OsString>, FileError> {
+    // A flag may be missing that the file has. The whole command line is checked afterwards.
+    let Ok(given) = command.clone().ignore_errors(true).try_get_matches_from(&args) else { return Ok(args) };
+    let Some(("serve", given)) = given.subcommand() else { return Ok(args) };
+    let Some(file) = given.get_one::<PathBuf>(CONFIG) else { return Ok(args) };
+    let serve = command.find_subcommand("serve").expect("the command line has this command");
+    let mut expanded: Vec<OsString> = args.iter().take_while(|arg| *arg != "serve").cloned().collect();
+    let rest = args.iter().skip(expanded.len() + 1);
+    expanded.push("serve".into());
+    for (key, value) in read(file)?.iter().filter(|(key, _)| *key != AGENTS) {
+        let failed = |what: String| FileError { file: file.clone(), what: format!("{key}: {what}") };
+        let flag = flag_of(serve, key).ok_or_else(|| failed("there is no such flag of `proscenium serve`".into()))?;
+        let words = words(flag, value, variable).map_err(failed)?;
+        check(serve, flag, &words).map_err(failed)?;
+        let is_given = matches!(given.value_source(flag.get_id().as_str()), Some(Origin::CommandLine | Origin::EnvVariable));
+        if !is_given {
+            expanded.extend(words.into_iter().map(OsString::from));
+        }
+    }
+    expanded.extend(rest.cloned());
+    Ok(expanded)
+}
+
+/// The agents of the file.
+///
+/// # Errors
+/// [`EntryError`] that names the file and the agent.
+pub(super) fn agents(file: &Path, variable: ReadVariable<'_>) -> Result<Vec<AgentEntry>, EntryError> {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+        #[serde(flatten)]
+        table: Table,
+    }
+    let failed = |what: String| EntryError { at: file.display().to_string(), what };
+    let whole = read(file).map_err(|error| failed(error.what))?;
+    let Some(listed) = whole.get(AGENTS) else { return Ok(Vec::new()) };
+    let listed: Vec<Named> = listed.clone().try_into().map_err(|error| failed(format!("[[agents]]: {}", short(&error))))?;
+    let entry = |Named { name, table }: Named| {
+        let failed = |what: String| EntryError { at: format!("{}: agent {name}", file.display()), what };
+        let table: AgentTable = Value::Table(table).try_into().map_err(|error| failed(short(&error)))?;
+        table.into_entry(&name, variable).map_err(failed)
+    };
+    listed.into_iter().map(entry).collect()
+}
+
+fn read(file: &Path) -> Result<Table, FileError> {
+    let failed = |what: String| FileError { file: file.to_owned(), what };
+    let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+    text.parse().map_err(|error| failed(short(&error)))
+}
+
+fn short(error: &toml::de::Error) -> String {
+    error.to_string().trim_end().to_owned()
+}
+
+/// The flag of this name, but for the one that names the file.
+fn flag_of<'c>(serve: &'c Command, key: &str) -> Option<&'c Arg> {
+    serve.get_arguments().find(|flag| flag.get_long() == Some(key) && flag.get_id() != CONFIG && key != "help")
+}
+
+/// The words of a flag on the command line.
+fn words(flag: &Arg, value: &Value, variable: ReadVariable<'_>) -> Result<Vec<String>, String> {
+    let name = format!("--{}", flag.get_long().unwrap_or_default());
+    let is_repeatable = matches!(flag.get_action(), ArgAction::Append);
+    match (flag.get_action(), value) {
+        (ArgAction::SetTrue, Value::Boolean(true)) => Ok(vec![name]),
+        (ArgAction::SetTrue, Value::Boolean(false)) => Ok(Vec::new()),
+        (ArgAction::SetTrue, _) => Err("it must be true or false".into()),
+        (_, Value::Array(values)) if is_repeatable => {
+            let word = |value| Ok(format!("{name}={}", text(value, variable)?));
+            values.iter().map(word).collect()
+        }
+        (_, Value::Array(_)) => Err("it takes one value, not a list".into()),
+        _ => Ok(vec![format!("{name}={}", text(value, variable)?)]),
+    }
+}
+
+/// The text of a value: as it stands there, or, of `{env = …}` and `{file = …}`, what they name.
+fn text(value: &Value, variable: ReadVariable<'_>) -> Result<String, String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Integer(number) => Ok(number.to_string()),
+        Value::Float(number) => Ok(number.to_string()),
+        Value::Boolean(flag) => Ok(flag.to_string()),
+        Value::Table(_) => {
+            let source: ValueSource =
+                value.clone().try_into().map_err(|_| "it must be a value, {env = \"NAME\"} or {file = \"PATH\"}".to_owned())?;
+            source.resolve("", variable, &mut Vec::new())
+        }
+        Value::Array(_) | Value::Datetime(_) => Err("it must be text, a number, true or false".into()),
+    }
+}
+
+/// Checks the words of one flag, without what it requires.
+fn check(serve: &Command, flag: &Arg, words: &[String]) -> Result<(), String> {
+    let Err(error) = serve.clone().no_binary_name(true).try_get_matches_from(words) else { return Ok(()) };
+    let name = format!("--{}", flag.get_long().unwrap_or_default());
+    let is_about_it = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(about)) => about.split_whitespace().next() == Some(&*name),
+        _ => false,
+    };
+    if !is_about_it || !matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation) {
+        return Ok(());
+    }
+    let message = error.render().to_string();
+    Err(message.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
+}

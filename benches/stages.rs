@@ -14,7 +14,7 @@ use proscenium::log::commit::Logs;
 use proscenium::log::journal::MemoryJournal;
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::{Limit, LogId};
-use proscenium::model::{Audience, BlobId, Draft, RunId, Sequence};
+use proscenium::model::{Audience, BlobId, Draft, Ids, RunId, Sequence};
 use proscenium::projection::View;
 use proscenium::source::ledger::Ledger;
 use proscenium::source::{self, Drafts, Fact};

@@ -30,7 +30,7 @@ use crate::guard::redact_text;
 use crate::ingest::{BeginOwner, Ingest, Quota, QuotaExceeded, ServerAppend, WriteScope, WriteTarget, WriterView};
 use crate::log::commit::{Logs, Summary};
 use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX, SupersededAction};
-use crate::log::queues::{Due, LeasedControl, Queues, WorkRoom};
+use crate::log::queues::{Due, LeaseTerms, LeasedControl, Queues, WorkRoom};
 use crate::log::sessions::SessionClaim;
 use crate::log::{LogId, StoreError};
 use crate::model::decided_by::{DecidedBy, Decider};
@@ -471,9 +471,9 @@ impl Controls {
         loop {
             arrivals.mark_unchanged();
             let lease = || Uuid::from_u128((self.environment.random)()).simple().to_string().into();
-            let until_lease = Instant::now() + claim.lease;
             let covers = |log: &LogId| claim.covers.as_ref().is_none_or(|covers| covers(log));
-            let leased = queues.lease(agent, claim.max.max(1), until_lease, claim.room.clone(), covers, holds_back(logs), lease);
+            let terms = LeaseTerms { max: claim.max.max(1), until: Instant::now() + claim.lease, room: claim.room.clone() };
+            let leased = queues.lease(agent, terms, covers, holds_back(logs), lease);
             if leased.is_empty() {
                 let more = async {
                     // It fails only when the sender is gone, and `queues` is borrowed.

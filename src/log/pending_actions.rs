@@ -8,9 +8,10 @@
 
 use super::LogId;
 use super::summary::Summary;
-use crate::model::{ActionId, AgentId, Audience, ControlId, OwnerId, Sequence, SessionId};
+use crate::model::{ActionId, AgentId, Audience, ControlId, OwnerId, RunId, Sequence, SessionId};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -63,6 +64,8 @@ struct PendingTable {
     logs: HashMap<LogId, AskingLog>,
     /// The logs with pending actions, by scope.
     scopes: HashMap<LogId, BTreeSet<LogId>>,
+    /// Those with an owner, by owner.
+    owners: HashMap<OwnerId, BTreeSet<LogId>>,
     by_place: BTreeMap<ActionPlace, Arc<OpenAction>>,
     /// The actions without a decision under way, per audience.
     unanswered: [u64; 3],
@@ -185,17 +188,34 @@ impl PendingActions {
         self.inner.read().unanswered[audience.index()]
     }
 
-    /// The same for an agent's actions, or in some logs only. Takes time in proportion to the number of actions.
+    /// The logs with pending actions of these owners, of these sessions, and among these runs.
+    #[must_use]
+    pub fn logs_among(&self, owners: &[OwnerId], sessions: &[SessionId], runs: &[RunId]) -> BTreeSet<LogId> {
+        let inner = self.inner.read();
+        let owned = owners.iter().filter_map(|owner| inner.owners.get(owner)).flatten();
+        let of_sessions = sessions.iter().filter_map(|session| inner.scopes.get(&LogId::Session(session.clone()))).flatten();
+        let named = runs.iter().filter_map(|run| inner.logs.get_key_value(&LogId::Run(run.clone()))).map(|(log, _)| log);
+        owned.chain(of_sessions).chain(named).cloned().collect()
+    }
+
+    /// The number for an agent's actions, or in some logs only. `among`: where to look; `None`: in all, which takes time in
+    /// proportion to their number.
     #[must_use]
     pub fn unanswered_where(
         &self,
         audience: Audience,
         agent: Option<&AgentId>,
+        among: Option<&BTreeSet<LogId>>,
         covers: impl Fn(&LogId, Option<&SessionId>, Option<&OwnerId>) -> bool,
     ) -> u64 {
         let inner = self.inner.read();
         let is_agent = |of: &AgentId| agent.is_none_or(|agent| agent == of);
-        let covered = inner.logs.iter().filter(|(log, asking)| covers(log, asking.session.as_ref(), asking.owner.as_ref()));
+        let looked_at: Vec<(&LogId, &AskingLog)> = match among {
+            None => inner.logs.iter().collect(),
+            Some(among) => among.iter().filter_map(|log| inner.logs.get_key_value(log)).collect(),
+        };
+        let looked_at = looked_at.into_iter();
+        let covered = looked_at.filter(|(log, asking)| covers(log, asking.session.as_ref(), asking.owner.as_ref()));
         let count = |asking: &AskingLog| {
             let open =
                 |asked: &&Arc<OpenAction>| asked.control.is_none() && audience.admits(asked.audience) && is_agent(&asked.agent);
@@ -224,11 +244,9 @@ impl PendingTable {
             for asked in &before.actions {
                 self.by_place.remove(&asked.place());
             }
-            if let Some(logs) = self.scopes.get_mut(&before.scope) {
-                logs.remove(log);
-                if logs.is_empty() {
-                    self.scopes.remove(&before.scope);
-                }
+            remove_from(&mut self.scopes, &before.scope, log);
+            if let Some(owner) = &before.owner {
+                remove_from(&mut self.owners, owner, log);
             }
         }
         if let Some(now) = now {
@@ -237,9 +255,22 @@ impl PendingTable {
             }
             self.by_place.extend(now.actions.iter().map(|asked| (asked.place(), asked.clone())));
             self.scopes.entry(now.scope.clone()).or_default().insert(log.clone());
+            if let Some(owner) = &now.owner {
+                self.owners.entry(owner.clone()).or_default().insert(log.clone());
+            }
             self.logs.insert(log.clone(), now);
         }
         Replaced { freed: before.map(|before| before.scope), closed }
+    }
+}
+
+/// Removes a log from the logs of a key.
+fn remove_from<K: Eq + Hash>(logs: &mut HashMap<K, BTreeSet<LogId>>, key: &K, log: &LogId) {
+    if let Some(of_key) = logs.get_mut(key) {
+        of_key.remove(log);
+        if of_key.is_empty() {
+            logs.remove(key);
+        }
     }
 }
 
@@ -307,9 +338,10 @@ mod tests {
         assert_eq!(listed(&pending), ["early", "seen", "hidden", "late"]);
         let counts = || [Audience::User, Audience::Internal].map(|audience| pending.unanswered(audience));
         assert_eq!(counts(), [3, 4]);
-        let of_agent = |agent: &str| pending.unanswered_where(Audience::Internal, agent.parse().ok().as_ref(), |_, _, _| true);
+        let of_agent =
+            |agent: &str| pending.unanswered_where(Audience::Internal, agent.parse().ok().as_ref(), None, |_, _, _| true);
         assert_eq!([of_agent("x"), of_agent("y")], [3, 1]);
-        let in_run = pending.unanswered_where(Audience::User, None, |log, _, _| *log == run("r2"));
+        let in_run = pending.unanswered_where(Audience::User, None, None, |log, _, _| *log == run("r2"));
         assert_eq!(in_run, 1);
         second.extension.actions.values_mut().for_each(|detail| detail.control = "c".parse().ok());
         pending.apply(&run("r2"), &second);

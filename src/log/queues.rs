@@ -84,6 +84,16 @@ pub struct WorkRoom {
     pub busy: HashSet<LogId>,
 }
 
+/// The terms on which a claimant takes controls.
+pub struct LeaseTerms {
+    /// The most controls.
+    pub max: usize,
+    /// When the leases end.
+    pub until: Instant,
+    /// The work that the claimant can begin. `None`: any.
+    pub room: Option<WorkRoom>,
+}
+
 impl WorkRoom {
     /// Takes the room of one turn. `false`: there is none in this scope.
     fn take(&mut self, scope: &LogId) -> bool {
@@ -190,21 +200,19 @@ impl Queues {
         queued.chain(waiting.map(|(agent, _)| (agent.clone(), true))).collect()
     }
 
-    /// Leases up to `max` controls of an agent's queue until `until`, oldest first.
+    /// Leases controls of an agent's queue, oldest first.
     ///
     /// `lease` makes each lease token. `covers` tells of which sessions, and runs without one, the claimant may take
-    /// controls. `holds_back` tells whether an action of an agent is pending in a scope. `room` is
-    /// what the claimant can begin; `None`: it takes any work.
+    /// controls. `holds_back` tells whether an action of an agent is pending in a scope.
     pub fn lease(
         &self,
         agent: &AgentId,
-        max: usize,
-        until: Instant,
-        mut room: Option<WorkRoom>,
+        terms: LeaseTerms,
         covers: impl Fn(&LogId) -> bool,
         holds_back: impl Fn(&LogId, &AgentId) -> bool,
         mut lease: impl FnMut() -> Box<str>,
     ) -> Vec<LeasedControl> {
+        let LeaseTerms { max, until, mut room } = terms;
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let Some(queue) = inner.queues.get_mut(agent) else { return Vec::new() };
@@ -461,7 +469,7 @@ mod tests {
             format!("lease-{made}").into()
         };
         queues
-            .lease(&agent(of), max, until, None, |_| true, |_, _| false, lease)
+            .lease(&agent(of), LeaseTerms { max, until, room: None }, |_| true, |_, _| false, lease)
             .into_iter()
             .map(|taken| format!("{} {}", taken.id, taken.lease))
             .collect()
@@ -486,7 +494,13 @@ mod tests {
         summary.extension.waiting.extend([(1, terms(Some(60))), (3, terms(None))]);
         queues.apply(&run("r"), None, &summary);
         let lease = |holds: bool| {
-            let leased = queues.lease(&agent("a"), 9, now, None, |_| true, |scope, _| holds && *scope == run("r"), || "l".into());
+            let leased = queues.lease(
+                &agent("a"),
+                LeaseTerms { max: 9, until: now, room: None },
+                |_| true,
+                |scope, _| holds && *scope == run("r"),
+                || "l".into(),
+            );
             leased.into_iter().map(|one| one.id.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(lease(true), ["c2"], "a control that does not wait passes");
@@ -545,7 +559,13 @@ mod tests {
                 made += 1;
                 format!("lease-{made}").into()
             };
-            let leased = queues.lease(&agent("a"), 9, now, Some(WorkRoom { turns, busy }), |_| true, |_, _| false, token);
+            let leased = queues.lease(
+                &agent("a"),
+                LeaseTerms { max: 9, until: now, room: Some(WorkRoom { turns, busy }) },
+                |_| true,
+                |_, _| false,
+                token,
+            );
             leased.into_iter().map(|one| one.id.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(lease(0, &[]), ["c5", "c6", "c7"], "an answer, a message to a turn, and one that ends a turn");

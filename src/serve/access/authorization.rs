@@ -270,10 +270,25 @@ impl Authorization {
         self.reach.as_ref().filter(|reach| !reach.grant.rights.is_unrestricted())
     }
 
-    /// The rights of a token that does not cover everything.
+    /// What the token covers, one by one. `None`: all sessions, or owners by a pattern.
     #[must_use]
-    pub fn restricted_rights(&self) -> Option<&Rights> {
-        self.restricted().map(|reach| &reach.grant.rights)
+    pub fn enumerated(&self) -> Option<Enumerated> {
+        let Reach { grant, logs } = self.restricted()?;
+        let (owners, mut patterns) = grant.rights.owners.listed();
+        if grant.rights.owners.names_all() || grant.rights.sessions.names_all() || patterns.next().is_some() {
+            return None;
+        }
+        let (sessions, patterns) = grant.rights.sessions.listed();
+        let (runs, mut run_patterns) = grant.rights.runs.listed();
+        let has_all_runs = !grant.rights.runs.names_all() && run_patterns.next().is_none();
+        Some(Enumerated {
+            owners: owners.filter_map(|owner| owner.parse().ok()).collect(),
+            sessions: sessions
+                .filter_map(|id| id.parse().ok())
+                .chain(patterns.flat_map(|prefix| logs.sessions().beginning_with(prefix)))
+                .collect(),
+            runs: has_all_runs.then(|| runs.filter_map(|run| run.parse().ok()).collect()),
+        })
     }
 
     /// Returns whether the verb is permitted on any resource.
@@ -368,6 +383,14 @@ impl Authorization {
         self.bindings.extend(other.bindings);
         self
     }
+}
+
+/// What a token covers. Each may be unknown to the server.
+pub struct Enumerated {
+    pub owners: Vec<OwnerId>,
+    pub sessions: Vec<SessionId>,
+    /// `None`: runs by a pattern.
+    pub runs: Option<Vec<RunId>>,
 }
 
 /// The authorization of an open resource. Empty for an anonymous principal.

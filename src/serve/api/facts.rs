@@ -237,7 +237,7 @@ pub fn prepare(app: &App, to: &Destination, text: Bytes) -> Result<Delivery, Pro
     }
     let delivery = to.delivery(Facts::from_text(text, ranges), true, 0);
     app.disk.reserve_space(&delivery)?;
-    to.take_rate(app, delivery.facts.len()).map_err(|too_fast| too_fast.to_problem())?;
+    to.take_rate(app, delivery.facts.len()).map_err(TooFast::to_problem)?;
     Ok(delivery)
 }
 

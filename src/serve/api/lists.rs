@@ -203,7 +203,7 @@ impl ListReader {
             self.stage = Stage::Sessions(None, 0);
             return Ok(None);
         };
-        let (page, next) = filter.page(&self.app, after, ENTRIES_AT_ONCE.min(LIST_ENTRIES_MAX - sent));
+        let (page, next) = filter.page(&self.app, after, ENTRIES_AT_ONCE.min(LIST_ENTRIES_MAX - sent)).await;
         let sent = sent + page.len();
         self.sent.is_truncated |= next.is_some() && sent >= LIST_ENTRIES_MAX;
         let items = filter.items(&self.app, page).await?;

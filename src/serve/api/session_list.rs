@@ -7,7 +7,7 @@ use crate::log::sessions::{PendingBelow, PreviewSources, SessionOverview, Sessio
 use crate::log::{LogKind, StoreError};
 use crate::model::{Audience, OwnerId, SessionId, SessionOwner};
 use crate::serve::App;
-use crate::serve::access::authorization::Authorization;
+use crate::serve::access::authorization::{Authorization, Enumerated};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, id_of};
 use crate::serve::http::response::{echo, no_store_json};
@@ -140,15 +140,9 @@ impl Candidates {
         if let Some(owner) = owner {
             return Self::Some { placed: Vec::new(), owners: vec![owner.clone()] };
         }
-        let Some(rights) = authorization.restricted_rights() else { return Self::All };
-        let (owners, mut patterns) = rights.owners.listed();
-        if rights.owners.names_all() || patterns.next().is_some() {
-            return Self::All;
-        }
-        let owners = owners.filter_map(|owner| OwnerId::new(owner).ok()).collect();
-        let (ids, patterns) = rights.sessions.listed();
-        let named = ids.filter_map(|id| SessionId::new(id).ok()).chain(patterns.flat_map(|prefix| index.beginning_with(prefix)));
-        let mut placed: Vec<_> = named.filter_map(|session| Some((index.created_order(&session)?, session))).collect();
+        let Some(Enumerated { owners, sessions, .. }) = authorization.enumerated() else { return Self::All };
+        let placed = sessions.into_iter().filter_map(|session| Some((index.created_order(&session)?, session)));
+        let mut placed: Vec<_> = placed.collect();
         placed.sort_unstable_by(|a, b| b.cmp(a));
         placed.dedup();
         Self::Some { placed, owners }

@@ -245,6 +245,34 @@ async fn an_owner_learns_nothing_of_another_from_lists_counts_streams_and_errors
     guarded.publish("a2", "sessionId=a-next", &alice, &[fact("run.started", json!({}))]).await.ok();
     let change = lists.next_frame().await.data;
     assert_eq!((&change["op"], &change["key"]), (&json!("put"), &json!("a-next")), "the first change is the owner's own");
+    // By name, by pattern, by the run alone, and by a pattern of owners, a client finds its own in the same order.
+    let found = async |here: Value, limit: usize| {
+        let (token, mut cursor, mut found) = (token(&here), String::new(), Vec::new());
+        loop {
+            let page = guarded.get(&format!("/v1/attention?limit={limit}{cursor}"), &token).await.ok();
+            found.extend(page["items"].as_array().unwrap().iter().map(|item| item["runId"].as_str().unwrap().to_owned()));
+            assert!(page["total"].as_u64() >= Some(found.len() as u64), "{page}");
+            match page["nextCursor"].as_str() {
+                None => return found,
+                Some(next) => cursor = format!("&cursor={next}"),
+            }
+        }
+    };
+    for limit in [1, 2, 50] {
+        for (here, runs) in [
+            (json!({ "owners": ["bob"], "can": ["read"] }), vec!["b0", "c0", "b1", "c1", "b2", "c2", "b3", "c3", "b4", "c4"]),
+            (
+                json!({ "owners": ["b*"], "sessions": ["a-chat"], "can": ["read"] }),
+                vec!["a1", "b0", "c0", "b1", "c1", "b2", "c2", "b3", "c3", "b4", "c4"],
+            ),
+            (json!({ "sessions": ["b-child*", "a-chat"], "can": ["read"] }), vec!["a1", "c0", "c1", "c2", "c3", "c4"]),
+            (json!({ "runs": ["b3", "a1", "none"], "can": ["read"] }), vec!["a1", "b3"]),
+            (json!({ "runs": ["c*"], "can": ["read"] }), vec!["c0", "c1", "c2", "c3", "c4"]),
+            (json!({ "can": ["read"] }), vec![]),
+        ] {
+            assert_eq!(found(here.clone(), limit).await, runs, "{here}");
+        }
+    }
     // A run and a session of others, and a run that does not exist, have the same answers.
     let answer = async |path: &str| {
         let mut problem = guarded.get(path, &alice).await.problem(403, "forbidden");

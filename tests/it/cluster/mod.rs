@@ -4,6 +4,7 @@ mod agents;
 mod faults;
 mod nodes;
 mod outages;
+mod owners;
 mod proxy;
 mod silence;
 mod snapshots;

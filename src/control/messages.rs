@@ -3,10 +3,10 @@
 use super::rules::{ControlRequest, Expiry};
 use super::{ControlError, Requester};
 use crate::ingest::{Ingest, ServerAppend, WriterView};
-use crate::log::control::{ControlRecord, NOT_STARTED, SupersededAction, WaitTerms, superseded_draft};
+use crate::log::control::{ControlRecord, NOT_STARTED, SupersededAction, WaitTerms, closed_draft};
 use crate::log::pending_actions::{OpenAction, PendingActions};
 use crate::log::{LogId, StoreError};
-use crate::model::Control;
+use crate::model::{ActionOutcome, Control};
 use std::collections::BTreeMap;
 
 /// Adds to a message's record what it waits for and what it supersedes.
@@ -67,7 +67,9 @@ pub(super) async fn supersede(ingest: &Ingest, scope: &LogId, actions: &[Superse
                 actions.iter().any(|superseded| superseded.action == pending.action)
                     && detail.is_none_or(|detail| detail.control.is_none())
             });
-            let drafts = open.map(|pending| superseded_draft(&pending.action, pending.agent.as_ref())).collect();
+            let drafts = open
+                .map(|pending| closed_draft(ActionOutcome::Superseded, pending.action.clone(), pending.agent.clone()))
+                .collect();
             ((), ServerAppend { drafts, ..ServerAppend::default() })
         };
         ingest.append_as_server(&log, decide).await?;

@@ -29,14 +29,13 @@ use crate::environment::Environment;
 use crate::guard::redact_text;
 use crate::ingest::{BeginOwner, Ingest, Quota, QuotaExceeded, ServerAppend, WriteScope, WriteTarget, WriterView};
 use crate::log::commit::{Logs, Summary};
-use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX, SupersededAction};
+use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX, SupersededAction, closed_draft};
 use crate::log::queues::{Due, LeaseTerms, LeasedControl, Queues, WorkRoom};
 use crate::log::sessions::SessionClaim;
 use crate::log::{LogId, StoreError};
 use crate::model::decided_by::{DecidedBy, Decider};
 use crate::model::{
-    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Owner, OwnerId, Phase, RunId, Sequence,
-    SessionId, SessionOwner, ThreadId,
+    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, OwnerId, RunId, Sequence, SessionId, SessionOwner, ThreadId,
 };
 use futures_util::future::join_all;
 use held::{HELD_SECRETS_SHARE_BYTES_MAX, HeldSecret, HeldSecrets, Holder};
@@ -739,9 +738,7 @@ fn expired_action(view: &WriterView<'_>, action: &ActionId, is_run: bool) -> Ser
     for record in late {
         append.extend(expire(record, ACTION_EXPIRED, is_run));
     }
-    let resolved = Draft::new(EventType::ActionResolved).with("outcome", ActionOutcome::Expired.as_str()).with("synthetic", true);
-    let resolved = resolved.with_action(action.clone()).with_agent(asked.and_then(|asked| asked.agent.clone()));
-    append.drafts.push(resolved.with_owner(Owner::Diagnostics).with_phase(Phase::Waiting));
+    append.drafts.push(closed_draft(ActionOutcome::Expired, action.clone(), asked.and_then(|asked| asked.agent.clone())));
     append
 }
 

@@ -11,6 +11,7 @@ use crate::log::commit::Summary;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};
 use crate::log::question::{Question, QuestionState};
 use crate::log::{LogId, StoreError};
+use crate::model::fact::RunFact;
 use crate::model::halves::Halves;
 use crate::model::{ActionId, AgentId, Audience, ControlId, Draft, EventType, Ids, Owner, RunId, ToolCallId};
 use crate::source::ledger::Ledger;
@@ -37,12 +38,15 @@ impl Verdict {
         let run = &view.summary.run;
         let mut draft = match self {
             Self::Stale if run.can_go_stale() && !run.stale => {
-                Draft::new(EventType::RunStatus).with("stale", true).with_phase(run.phase.clone())
+                let draft = Draft::new(EventType::RunStatus).with_fact(|run: &mut RunFact| run.stale = Some(true));
+                draft.with_phase(run.phase.clone())
             }
-            Self::Settled { code, message } if view.is_written && !run.status.is_end() => {
-                let error = json!({ "code": code, "message": message });
-                Draft::new(EventType::RunFailed).with("synthetic", true).with("error", error).with("retryable", true)
-            }
+            Self::Settled { code, message } if view.is_written && !run.status.is_end() => Draft::new(EventType::RunFailed)
+                .with_fact(|run: &mut RunFact| {
+                    run.synthetic = Some(true);
+                    run.error = Some(Box::new(json!({ "code": code, "message": message })));
+                    run.retryable = Some(Box::new(true.into()));
+                }),
             _ => return None,
         };
         draft.owner = Owner::Diagnostics;

@@ -2,16 +2,17 @@
 //!
 //! Seed 003 calls two things a start: a run is accepted, and a runtime begins to work. So an attempt can have several: of
 //! the process that opens the run and of the framework whose stream it forwards, or of a page and of the worker that
-//! takes the run. The server marks each one but the first as [`CONTINUES`], and it does not count.
+//! takes the run. The server marks each one but the first ([`RunFact::continues`]), and it does not count.
 //!
 //! A source that starts again after work lost its attempt, such as by a crash, and begins the next one.
 //!
 //! Only facts that users see decide this. Otherwise the number of the attempt would tell them of hidden ones.
 
-use crate::model::{CONTINUES, Draft, EventType};
+use crate::model::fact::RunFact;
+use crate::model::{Draft, EventType};
 use crate::source::ledger::RunState;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::Number;
 
 /// The starts of the current attempt. It is stored with the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,11 +28,12 @@ impl AttemptStarts {
     pub fn note_start(&mut self, start: &mut Draft, source: &str, run: &RunState) {
         let is_first_of_source = self.sources.iter().all(|known| **known != *source);
         // Some sources count their attempts themselves.
-        let is_retry = start.payload.open().get("attempt").and_then(Value::as_u64).is_some_and(|attempt| attempt > 1);
+        let Some(fact) = start.payload.fact_mut::<RunFact>() else { return };
+        let is_retry = fact.attempt.as_ref().and_then(Number::as_u64).is_some_and(|attempt| attempt > 1);
         // A store of an earlier release does not say who started the attempt.
         let is_open = run.attempt > 0 && !run.status.is_end() && !self.sources.is_empty();
         if is_open && (is_first_of_source || !self.has_work && !is_retry) {
-            start.payload.insert(CONTINUES, true.into());
+            fact.continues = Some(true);
         } else {
             *self = Self::default();
         }
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
     use crate::model::Payload;
     use crate::source::ledger::Ledger;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     /// The attempt after each of these facts.
     fn attempts(facts: &[(&str, &str, Value)]) -> Vec<u32> {

@@ -3,8 +3,7 @@
 use crate::log::question::{CLOSED_QUESTIONS_MAX, Question, QuestionState};
 use crate::model::json::hash_sorted;
 use crate::model::version::QUESTION_VERSION;
-use crate::model::{ActionId, ActionOutcome, Audience, Draft, Envelope, EventType, Sequence, ToolCallId};
-use serde_json::Value;
+use crate::model::{ActionId, ActionOutcome, Audience, CallFact, Draft, Envelope, EventType, Sequence, ToolCallId};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Calls whose input may still become a question's.
@@ -37,7 +36,7 @@ enum Input {
 
 impl Input {
     fn of(draft: &Draft) -> Option<Self> {
-        let call = draft.payload.as_call()?;
+        let call = draft.payload.as_fact::<CallFact>()?;
         match call.input.as_deref().filter(|input| !input.is_null()) {
             Some(input) => Some(Self::Whole(hash_sorted(input).into())),
             None => call.input_text.is_some().then_some(Self::Chunk),
@@ -136,7 +135,7 @@ impl Questions {
             }
             self.changed.insert(action.clone());
         }
-        if let (Some(payload), Some(version)) = (draft.payload.call_mut(), version) {
+        if let (Some(payload), Some(version)) = (draft.payload.fact_mut::<CallFact>(), version) {
             payload.question_version = Some(version);
         }
         if let (Input::Whole(input), true) = (input, is_shown) {
@@ -168,7 +167,7 @@ impl Questions {
                     let question = self.known.get_mut(action).expect("a pending question is known");
                     if question.whole.since == Sequence::NONE {
                         question.whole.since = envelope.sequence;
-                        if draft.payload.as_call().is_some_and(|call| call.question_version.is_some()) {
+                        if draft.payload.as_fact().is_some_and(|call: &CallFact| call.question_version.is_some()) {
                             question.changed = envelope.sequence;
                         }
                     }
@@ -245,8 +244,9 @@ fn remove_member(draft: &mut Draft, member: &str) {
 
 /// The hash of what a request asks.
 fn content_of(draft: &Draft) -> String {
-    let members = draft.extra.iter().chain(draft.payload.open()).filter(|(member, _)| !NOT_CONTENT.contains(&member.as_str()));
-    let mut content: serde_json::Map<String, Value> = members.map(|(member, value)| (member.clone(), value.clone())).collect();
+    let mut content = draft.extra.clone();
+    draft.payload.each(|member, value| drop(content.insert(member.to_owned(), value.into_value())));
+    content.retain(|member, _| !NOT_CONTENT.contains(&member.as_str()));
     content.extend(draft.ids.tool_call.as_ref().map(|call| ("toolCallId".to_owned(), call.as_str().into())));
     hash_sorted(&content.into())
 }

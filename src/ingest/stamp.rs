@@ -13,12 +13,13 @@ use crate::log::commit::{Preview, Summary, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction, PendingDetail};
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::decided_by::{DECIDED_BY, DecidedBy, RESOLVED_BY, by_runtime, is_by_runtime};
+use crate::model::fact::{ActionFact, RunFact};
 use crate::model::halves::Halves;
 use crate::model::time::parse_time;
 use crate::model::visibility::{self, Visibility};
 use crate::model::{
-    ActionId, Audience, BlobId, Control, ControlId, Draft, Envelope, EventType, Ids, Phase, ReceivedAt, RunId, Sequence,
-    SessionId,
+    ActionId, Audience, BlobId, Control, ControlId, Draft, Envelope, EventType, Ids, MemberRef, Phase, ReceivedAt, RunId,
+    Sequence, SessionId, WordsFact,
 };
 use crate::source::agent_ui;
 use crate::source::ledger::{Ledger, RunState, Violation};
@@ -148,10 +149,11 @@ impl LogWriter {
 
     /// Says who decided, where a producer reports it: only the server names the maker of a decision.
     fn attribute(&self, draft: &mut Draft, now: jiff::Timestamp) {
-        for members in [draft.payload.open_mut(), &mut draft.extra] {
-            if let Some(claimed) = members.shift_remove(DECIDED_BY).filter(|claimed| !is_by_runtime(claimed)) {
-                members.entry(RESOLVED_BY).or_insert(claimed);
-            }
+        if let Some(claimed) = draft.payload.remove(DECIDED_BY).filter(|claimed| !is_by_runtime(claimed)) {
+            draft.payload.insert_missing(RESOLVED_BY, claimed);
+        }
+        if let Some(claimed) = draft.extra.shift_remove(DECIDED_BY).filter(|claimed| !is_by_runtime(claimed)) {
+            draft.extra.entry(RESOLVED_BY).or_insert(claimed);
         }
         let Some(action) = draft.ids.action.as_ref().filter(|_| draft.event_type == EventType::ActionResolved) else { return };
         let outcome = draft.text("outcome");
@@ -286,8 +288,9 @@ fn remember(summary: &mut Summary, asked: PendingAction, detail: PendingDetail) 
 /// Names an action whose deadline cannot be read: it counts as none.
 fn unreadable_deadline(draft: &Draft, index: u64) -> Option<Violation> {
     let action = draft.ids.action.as_ref().filter(|_| draft.event_type == EventType::ActionRequired)?;
-    let deadline = draft.member("expiresAt").filter(|deadline| !deadline.is_null())?;
-    parse_time(&deadline.to_value()).is_none().then(|| Violation {
+    let fact = draft.fact::<ActionFact>();
+    let deadline = fact.expires_at.as_deref().filter(|deadline| !deadline.is_null())?;
+    parse_time(deadline).is_none().then(|| Violation {
         index,
         code: "unreadable_deadline",
         event_type: draft.event_type.as_str().into(),
@@ -299,12 +302,11 @@ fn unreadable_deadline(draft: &Draft, index: u64) -> Option<Violation> {
 fn mark_cancelled(draft: &mut Draft, by: &ControlId) {
     draft.event_type = EventType::RunFinished;
     draft.phase = Phase::Cancelled;
-    let payload = draft.payload.open_mut();
-    payload.insert("status".into(), Phase::Cancelled.as_str().into());
-    payload.insert("cancelledBy".into(), by.as_str().into());
-    payload.shift_remove("retryable");
-    if let Some(error) = payload.shift_remove("error") {
-        payload.insert("cause".into(), error);
+    if let Some(run) = draft.payload.fact_mut::<RunFact>() {
+        run.status = Some(Phase::Cancelled.as_str().into());
+        run.cancelled_by = Some(by.as_str().into());
+        run.retryable = None;
+        run.cause = run.error.take();
     }
 }
 
@@ -387,18 +389,17 @@ fn update_preview(preview: &mut Preview, draft: &Draft) {
             let is_known = preview.message.as_ref().is_some_and(|(of, _)| **of == *message.as_str());
             // A final text repeats the streamed text.
             if draft.event_type == EventType::TextDelta || !is_known {
-                let text = draft.payload.as_words().and_then(|words| words.text.as_deref());
+                let text = draft.payload.as_fact().and_then(|words: &WordsFact| words.text.as_deref());
                 preview.append_message(message.as_str(), text.unwrap_or_default());
             }
         }
         EventType::SessionOpened | EventType::SessionUpdated | EventType::RunStarted => {
-            let get = |member: &str| draft.extra.get(member).or_else(|| draft.payload.open().get(member));
-            if let Some(title) = get("title").and_then(Value::as_str) {
+            if let Some(title) = draft.member("title").and_then(MemberRef::text) {
                 preview.set_title(title);
             }
-            preview.unread = get("unread").and_then(count_of).or(preview.unread);
+            preview.unread = draft.member("unread").and_then(|unread| count_of(&unread.to_value())).or(preview.unread);
             for (flag, member) in [(&mut preview.pinned, "pinned"), (&mut preview.stale, "stale")] {
-                *flag = get(member).and_then(Value::as_bool).or(*flag);
+                *flag = draft.member(member).and_then(MemberRef::flag).or(*flag);
             }
         }
         _ => {}
@@ -417,8 +418,8 @@ fn add_missing_id(draft: &mut Cow<'_, Draft>, sequence: Sequence) {
     if draft.payload.contains_key(member) || draft.extra.contains_key(member) {
         return;
     }
-    let name = match draft.payload.open().get("teamName") {
-        Some(team) if member == "teamId" => team.clone(),
+    let name = match draft.payload.get("teamName") {
+        Some(team) if member == "teamId" => team.into_value(),
         _ if member == "teamId" => return,
         _ => Value::String(sequence.to_string()),
     };

@@ -8,12 +8,12 @@
 //! starting server finds every queue without reading a log.
 
 use super::{LogId, StoreError};
-use crate::model::decided_by::{DECIDED_BY, DecidedBy};
+use crate::model::decided_by::DecidedBy;
+use crate::model::fact::{ActionFact, ControlFact};
 use crate::model::options::{self, Effect, OfferedOption, Width};
 use crate::model::time::parse_time;
 use crate::model::{
-    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, MemberRef, Owner, Phase, RunId, Scope,
-    Sequence,
+    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, Owner, Phase, RunId, Scope, Sequence,
 };
 use crate::source::ledger::RunState;
 use serde::{Deserialize, Serialize};
@@ -176,17 +176,16 @@ impl ControlRecord {
             ControlChange::Nacked | ControlChange::Requeued => ("nacked", Phase::Failed),
             ControlChange::Expired => ("expired", Phase::Cancelled),
         };
-        let mut draft = Draft::new(EventType::ControlChanged).with("status", status).with("controlId", self.id.as_str());
-        if self.attempt > 0 {
-            draft = draft.with("attempt", self.attempt);
-        }
-        if change == ControlChange::Requeued {
-            draft = draft.with("requeued", true);
-        }
         // A queued or claimed control has no outcome that needs a reason.
         let reason = self.reason.as_deref().filter(|_| !matches!(change, ControlChange::Submitted | ControlChange::Claimed));
-        draft.set("reason", reason);
-        draft.set(DECIDED_BY, self.decided_by.as_ref().map(DecidedBy::to_value));
+        let mut draft = Draft::new(EventType::ControlChanged).with_fact(|control: &mut ControlFact| {
+            control.status = Some(status.into());
+            control.control_id = Some(Box::new(self.id.as_str().into()));
+            control.attempt = (self.attempt > 0).then(|| self.attempt.into());
+            control.requeued = (change == ControlChange::Requeued).then_some(true);
+            control.reason = reason.map(|reason| Box::new(reason.into()));
+            control.decided_by = self.decided_by.as_ref().map(|by| Box::new(by.to_value()));
+        });
         (draft.phase, draft.ids, draft.audience) = (phase, self.ids(), self.audience);
         draft.control = Some(self.control.clone());
         if !is_run {
@@ -233,12 +232,14 @@ impl SupersededAction {
     }
 }
 
-/// The envelope that resolves an action because a message superseded it.
+/// The envelope by which the server closes an action. The run waits on.
 #[must_use]
-pub fn superseded_draft(action: &ActionId, agent: Option<&AgentId>) -> Draft {
-    let mut draft = Draft::new(EventType::ActionResolved).with("outcome", ActionOutcome::Superseded.as_str());
-    draft = draft.with("synthetic", true).with_action(action.clone()).with_agent(agent.cloned());
-    draft.with_owner(Owner::Diagnostics).with_phase(Phase::Waiting)
+pub fn closed_draft(outcome: ActionOutcome, action: ActionId, agent: Option<AgentId>) -> Draft {
+    let draft = Draft::new(EventType::ActionResolved).with_fact(|action: &mut ActionFact| {
+        action.outcome = Some(outcome.as_str().into());
+        action.synthetic = Some(true);
+    });
+    draft.with_action(action).with_agent(agent).with_owner(Owner::Diagnostics).with_phase(Phase::Waiting)
 }
 
 /// A change of a control.
@@ -336,14 +337,14 @@ impl PendingAction {
     #[must_use]
     pub fn of(draft: &Draft) -> Option<Self> {
         let action = draft.ids.action.clone().filter(|_| draft.event_type == EventType::ActionRequired)?;
-        let said = |member: &str| draft.member(member).and_then(MemberRef::text);
-        let expires = draft.member("expiresAt").and_then(|at| parse_time(&at.to_value()));
+        let fact = draft.fact::<ActionFact>();
+        let expires = fact.expires_at.as_deref().and_then(parse_time);
         Some(Self {
             action,
             agent: draft.ids.agent.clone(),
-            kind: said("kind").filter(|kind| kind.len() <= KIND_BYTES_MAX).map(Into::into),
+            kind: fact.kind.as_deref().filter(|kind| kind.len() <= KIND_BYTES_MAX).map(Into::into),
             expires_at: expires.map(jiff::Timestamp::as_millisecond),
-            options: draft.member("options").map(|options| remembered_options(&options.to_value())).unwrap_or_default(),
+            options: fact.options.as_deref().map(remembered_options).unwrap_or_default(),
         })
     }
 

@@ -79,8 +79,8 @@ fn texts(drafts: &[Draft], class: &EventType) -> String {
                 None => parts.push((message, part, chunk.to_owned())),
             }
         }
-        if draft.payload.to_value().get("mode").is_some_and(|mode| mode == "repair") {
-            let repaired = draft.payload.open()["messages"][0]["messageId"].as_str().unwrap();
+        if draft.text("mode") == Some("repair") {
+            let repaired = draft.payload.get("messages").unwrap().list().unwrap()[0]["messageId"].as_str().unwrap();
             parts.retain(|(message, ..)| message != repaired);
         }
     }
@@ -118,7 +118,7 @@ fn unknown_members_survive_on_every_event() {
         });
         let carried: BTreeSet<u64> = drafts_of(marked.collect())
             .iter()
-            .filter_map(|d| d.extra.get("ofTomorrow").or_else(|| d.payload.open().get("event")?.get("ofTomorrow"))?["n"].as_u64())
+            .filter_map(|d| d.extra.get("ofTomorrow").or_else(|| d.payload.get("event")?.get("ofTomorrow"))?["n"].as_u64())
             .collect();
         assert_eq!(carried.len(), count, "{name}");
     }

@@ -661,7 +661,7 @@ fn unknown_members_survive_on_every_recorded_event() {
         for (n, fact) in facts.iter_mut().enumerate() {
             fact["ofTomorrow"] = json!(n);
         }
-        let marker = |d: &Draft| d.extra.get("ofTomorrow").or_else(|| d.payload.open().get("event")?.get("ofTomorrow"))?.as_u64();
+        let marker = |d: &Draft| d.extra.get("ofTomorrow").or_else(|| d.payload.get("event")?.get("ofTomorrow"))?.as_u64();
         let mut carried: Vec<_> = adapt(&facts, name).iter().filter_map(marker).collect();
         carried.dedup();
         assert_eq!(carried, (0..facts.len() as u64).collect::<Vec<_>>(), "{name}");

@@ -12,7 +12,7 @@ use super::secrets::REDACTED;
 use super::{OffloadedBody, Policy};
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
-use proscenium_model::{BlobId, Draft, EventType, MemberRef, Payload, TEXT_BYTES_MAX};
+use proscenium_model::{BlobId, CallFact, Draft, EventType, MemberRef, Payload, TEXT_BYTES_MAX};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
@@ -133,7 +133,7 @@ pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft
     for link in offloader.links {
         if draft.event_type == EventType::ToolResult
             && link["member"] == "/payload/output"
-            && let Some(call) = draft.payload.call_mut()
+            && let Some(call) = draft.payload.fact_mut::<CallFact>()
         {
             call.output_ref = Some(link["href"].clone().into());
         }

@@ -6,10 +6,11 @@
 //! never time.
 
 use super::secrets::{DecidedPart, REDACTED, ScanState};
+use proscenium_model::fact::MessagesFact;
 use proscenium_model::halves::{self, FirstHalf, Halves};
 use proscenium_model::{
-    AgentId, Audience, Draft, EventType, Ids, MessageId, Owner, PartId, Payload, Persistence, Phase, Scope, Surface, ToolCallId,
-    Topology,
+    AgentId, Audience, CallFact, Draft, EventType, Ids, MessageId, Owner, PartId, Payload, Persistence, Phase, Scope, Surface,
+    ToolCallId, Topology,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -55,7 +56,7 @@ fn streamed(draft: &mut Draft) -> Option<(&'static str, &mut String)> {
 
 /// Whether a draft of `tool.args` has the whole arguments, or says that all chunks have come.
 fn completes_input(draft: &Draft) -> bool {
-    let call = draft.payload.as_call();
+    let call = draft.payload.as_fact::<CallFact>();
     call.is_some_and(|call| call.input.is_some() || call.state.as_deref() == Some("input-available"))
 }
 
@@ -73,7 +74,7 @@ impl StreamKey {
         match kind {
             Kind::Args | Kind::Output => {
                 key.call.clone_from(&draft.ids.tool_call);
-                let channel = draft.payload.as_call().and_then(|call| call.channel.as_deref());
+                let channel = draft.payload.as_fact().and_then(|call: &CallFact| call.channel.as_deref());
                 key.channel = channel.filter(|_| kind == Kind::Output).map(Into::into);
             }
             Kind::Text | Kind::Reasoning | Kind::Plan => {
@@ -127,7 +128,7 @@ pub(super) fn ends_streams(draft: &Draft) -> bool {
 /// Whether no earlier stream can continue after `draft`.
 pub(super) fn ends_every_stream(draft: &Draft) -> bool {
     draft.event_type.is_run_boundary()
-        || (draft.event_type == EventType::MessagesSnapshot && draft.text("mode") == Some("repair"))
+        || draft.payload.as_fact().is_some_and(|window: &MessagesFact| window.mode.as_deref() == Some("repair"))
 }
 
 /// The most parts of one held text that alternate between audiences.

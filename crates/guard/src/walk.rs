@@ -8,7 +8,7 @@ use super::secrets::{REDACTED, redact_text};
 use data_encoding::HEXLOWER;
 use proscenium_model::fact::MemberMut;
 use proscenium_model::halves;
-use proscenium_model::{Draft, Ids};
+use proscenium_model::{Draft, Ids, MemberRef};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -74,7 +74,11 @@ fn redact_string(text: &mut String) -> bool {
 }
 
 fn redact_map(map: &mut Map<String, Value>, context: Context) -> bool {
-    let names_value = names_its_value(map);
+    redact_members(map, context, names_its_value(|member| map.get(member).map(MemberRef::from)))
+}
+
+/// Redacts the members of an object. `names_value`: its `value` belongs to a secret name beside it.
+fn redact_members(map: &mut Map<String, Value>, context: Context, names_value: bool) -> bool {
     let (mut found, mut may_rename) = (false, false);
     for (name, value) in map.iter_mut() {
         let traces = traces_of(name);
@@ -99,12 +103,9 @@ fn redact_map(map: &mut Map<String, Value>, context: Context) -> bool {
 ///
 /// That is so in a JSON Patch operation, whose `path` names the member, and in an entry of a list of headers or
 /// variables.
-fn names_its_value(map: &Map<String, Value>) -> bool {
-    map.keys().any(|member| member == "value")
-        && ["path", "name", "key"].iter().any(|member| match map.get(*member) {
-            Some(Value::String(path)) => path.split('/').any(is_secret_name),
-            _ => false,
-        })
+fn names_its_value<'m>(get: impl Fn(&str) -> Option<MemberRef<'m>>) -> bool {
+    let is_secret = |member: &str| get(member).and_then(MemberRef::text).is_some_and(|path| path.split('/').any(is_secret_name));
+    get("value").is_some() && ["path", "name", "key"].into_iter().any(is_secret)
 }
 
 fn is_declaration(fields: &Map<String, Value>) -> bool {
@@ -177,13 +178,16 @@ fn redact_keys(map: &mut Map<String, Value>) -> bool {
 pub(super) fn redact_draft(draft: &mut Draft, known_ids: &mut Ids) {
     redact_ids(&mut draft.ids, known_ids);
     redact_words(draft);
-    draft.payload.each_field_mut(|member| {
+    // No field has a name of secrets (tested).
+    let names_value = names_its_value(|member| draft.payload.get(member));
+    draft.payload.each_field_mut(|name, member| {
+        let context = if names_value && name == "value" { Context::Secret } else { Context::Plain };
         match member {
             MemberMut::Text(text) => redact_string(text),
-            MemberMut::Value(value) => redact_value(value),
+            MemberMut::Value(value) => redact(value, context),
         };
     });
-    redact_map(draft.payload.open_mut(), Context::Plain);
+    redact_members(draft.payload.open_mut(), Context::Plain, names_value);
     draft.refs.as_mut().map(redact_value);
     draft.raw_event_ref.as_mut().map(redact_value);
     redact_map(&mut draft.extra, Context::Plain);
@@ -191,7 +195,7 @@ pub(super) fn redact_draft(draft: &mut Draft, known_ids: &mut Ids) {
 
 /// Joins or replaces the marks of halves in a draft. Ids have none.
 pub(super) fn settle_halves(draft: &mut Draft) {
-    draft.payload.each_field_mut(|member| match member {
+    draft.payload.each_field_mut(|_, member| match member {
         MemberMut::Text(text) => halves::settle_text(text),
         MemberMut::Value(value) => halves::settle(value),
     });
@@ -250,7 +254,8 @@ fn redact_words(draft: &mut Draft) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proscenium_model::{CallFact, WordsFact};
+    use proscenium_model::EventType;
+    use proscenium_model::fact::Family;
     use serde_json::json;
 
     #[track_caller]
@@ -271,9 +276,19 @@ mod tests {
 
     #[test]
     fn no_field_of_a_fact_has_a_name_that_decides_what_is_redacted() {
-        for name in CallFact::MEMBERS.iter().chain(WordsFact::MEMBERS) {
+        for name in Family::TYPED.iter().flat_map(|family| family.members()) {
             assert!(!is_secret_name(name) && !NAMED_SCHEMAS.contains(name), "{name}");
-            assert!(!["path", "name", "key", "value"].contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_sibling_names_the_value_of_a_fact_whether_they_have_fields_or_not() {
+        for event_type in [EventType::ActionResolved, EventType::MetricChanged, EventType::from("x.y")] {
+            for (name, expected) in [("apiKey", "[redacted]"), ("speed", "hunter2")] {
+                let mut draft = Draft::new(event_type.clone()).with("name", name).with("value", "hunter2");
+                redact_draft(&mut draft, &mut Ids::default());
+                assert_eq!(draft.text("value"), Some(expected), "{event_type} {name}");
+            }
         }
     }
 

@@ -1,9 +1,10 @@
 //! Who decided: the maker of a control. Only the server writes it.
 
 use super::cursor::Sequence;
+use super::field::MemberRef;
 use super::time::ReceivedAt;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The member that names the maker of a decision.
 pub const DECIDED_BY: &str = "decidedBy";
@@ -132,16 +133,15 @@ pub fn by_runtime(now: jiff::Timestamp) -> Value {
     json!({ "via": Via::Runtime, "at": ReceivedAt::from(now).to_string() })
 }
 
-/// Removes from a payload's member what users do not get. `None`: nothing.
+/// The member as users see it. `None`: they see it as it is.
 #[must_use]
-pub fn without_person(payload: &Map<String, Value>) -> Option<Map<String, Value>> {
-    let decided_by = payload.get(DECIDED_BY)?.as_object()?;
-    if !PRIVATE_MEMBERS.iter().any(|member| decided_by.contains_key(*member)) {
-        return None;
-    }
-    let mut public = payload.clone();
-    remove_private(&mut public[DECIDED_BY]);
-    Some(public)
+pub fn without_person(decided_by: MemberRef<'_>) -> Option<Value> {
+    let has_person = PRIVATE_MEMBERS.iter().any(|member| decided_by.get(member).is_some());
+    has_person.then(|| {
+        let mut public = decided_by.into_value();
+        remove_private(&mut public);
+        public
+    })
 }
 
 fn remove_private(decided_by: &mut Value) {

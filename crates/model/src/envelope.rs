@@ -2,7 +2,7 @@
 
 use super::audience::Audience;
 use super::cursor::Sequence;
-use super::fact::{CallFact, MemberRef, Payload, WordsFact};
+use super::fact::{CallFact, InPayload, MemberRef, Payload, WordsFact};
 use super::id::{ActionId, AgentId, ArtifactId, EvidenceId, Ids, MessageId, PartId, TaskId, ToolCallId};
 use super::json::{write_plain, write_text, write_value};
 use super::taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
@@ -11,9 +11,6 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use uuid::Uuid;
-
-/// The payload member of a `run.started` that belongs to the attempt at work: it is `true`.
-pub const CONTINUES: &str = "continues";
 
 /// The envelope's content that an adapter makes of a fact, before it has a place in a log.
 ///
@@ -143,18 +140,23 @@ impl Draft {
         self
     }
 
-    /// Changes what the fact says of a tool call. The event type must be one of a call.
+    /// Changes what the fact says. The event type must be one of this family.
     #[must_use]
-    pub fn call(mut self, change: impl FnOnce(&mut CallFact)) -> Self {
-        change(self.payload.call_mut().expect("the event type is one of a call"));
+    pub fn with_fact<F: InPayload>(mut self, change: impl FnOnce(&mut F)) -> Self {
+        change(self.payload.fact_mut().expect("the event type is of the family"));
         self
     }
 
-    /// Changes what the fact says in words. The event type must be one of a text, of reasoning or of a plan.
+    /// As [`Self::with_fact`], of a tool call.
     #[must_use]
-    pub fn words(mut self, change: impl FnOnce(&mut WordsFact)) -> Self {
-        change(self.payload.words_mut().expect("the event type is one of words"));
-        self
+    pub fn call(self, change: impl FnOnce(&mut CallFact)) -> Self {
+        self.with_fact(change)
+    }
+
+    /// As [`Self::with_fact`], of a text, of reasoning or of a plan.
+    #[must_use]
+    pub fn words(self, change: impl FnOnce(&mut WordsFact)) -> Self {
+        self.with_fact(change)
     }
 
     /// Sets the text of words, or a chunk of output.
@@ -163,7 +165,7 @@ impl Draft {
         match &mut self.payload {
             Payload::Words(words) => words.text = text.into(),
             Payload::Call(call) => call.text = text.into(),
-            Payload::Open(_) => self.set("text", text.into()),
+            _ => self.set("text", text.into()),
         }
         self
     }
@@ -184,6 +186,12 @@ impl Draft {
     pub fn with_ref(mut self, rel: &str, value: Option<impl Into<Value>>) -> Self {
         self.add_ref(rel, value);
         self
+    }
+
+    /// What the fact says, as one of this family. A member at the top level wins.
+    #[must_use]
+    pub fn fact<F: InPayload>(&self) -> Cow<'_, F> {
+        self.payload.overlaid(&self.extra)
     }
 
     /// A member of the fact, from its top level or else from its payload.

@@ -1,529 +1,251 @@
-//! What facts say: a struct for each family of event types.
-//!
-//! A struct has the members that some module reads. All others stay in `extra`, in their order. The macro `family!` makes
-//! everything that must know all members: reading, writing, names, the JSON Schema, and the visitors that the guard uses.
-//! So a new member is one line here, and nothing can overlook it.
-//!
-//! Reading is lenient: a member of another JSON type than its field stays in `extra`, and refuses nothing.
+//! A fact's payload: what the fact says, by the family of its event type.
 
-use super::json::{write_plain, write_text, write_value};
+pub use super::families::*;
+pub use super::field::{FactFamily, MemberMut, MemberRef};
+use super::json::write_text;
 use super::taxonomy::EventType;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Number, Value, json};
-use std::borrow::Cow;
+use serde_json::{Map, Value};
+use std::borrow::{Borrow, BorrowMut, Cow};
 use std::fmt;
 
-/// A member's value, wherever it is stored.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum MemberRef<'m> {
-    /// A text.
-    Text(&'m str),
-    /// A truth value.
-    Flag(bool),
-    /// A number with its own digits.
-    Number(&'m Number),
-    /// Null, a list or an object.
-    Value(&'m Value),
+/// A family that payloads hold.
+pub trait InPayload: FactFamily {
+    /// The payload's fact, if it is of this family.
+    fn of(payload: &Payload) -> Option<&Self>;
+
+    /// As [`Self::of`].
+    fn of_mut(payload: &mut Payload) -> Option<&mut Self>;
 }
 
-impl<'m> From<&'m Value> for MemberRef<'m> {
-    fn from(value: &'m Value) -> Self {
-        match value {
-            Value::String(text) => Self::Text(text),
-            Value::Bool(flag) => Self::Flag(*flag),
-            Value::Number(number) => Self::Number(number),
-            other => Self::Value(other),
-        }
-    }
-}
-
-impl<'m> MemberRef<'m> {
-    /// The value, if it is a text.
-    #[must_use]
-    pub const fn text(self) -> Option<&'m str> {
-        match self {
-            Self::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    /// The value, if it is a number.
-    #[must_use]
-    pub const fn number(self) -> Option<&'m Number> {
-        match self {
-            Self::Number(number) => Some(number),
-            _ => None,
-        }
-    }
-
-    /// The value, if it is a list.
-    #[must_use]
-    pub const fn list(self) -> Option<&'m Vec<Value>> {
-        match self {
-            Self::Value(Value::Array(items)) => Some(items),
-            _ => None,
-        }
-    }
-
-    /// The value, if it is an object.
-    #[must_use]
-    pub const fn object(self) -> Option<&'m Map<String, Value>> {
-        match self {
-            Self::Value(Value::Object(members)) => Some(members),
-            _ => None,
-        }
-    }
-
-    /// Whether the value is null.
-    #[must_use]
-    pub const fn is_null(self) -> bool {
-        matches!(self, Self::Value(Value::Null))
-    }
-
-    /// A member of the value, if it is an object.
-    #[must_use]
-    pub fn get(self, member: &str) -> Option<&'m Value> {
-        match self {
-            Self::Value(value) => value.get(member),
-            _ => None,
-        }
-    }
-
-    /// The value, copied if it is no list and no object.
-    #[must_use]
-    pub fn to_value(self) -> Cow<'m, Value> {
-        match self {
-            Self::Text(text) => Cow::Owned(text.into()),
-            Self::Flag(flag) => Cow::Owned(flag.into()),
-            Self::Number(number) => Cow::Owned(Value::Number(number.clone())),
-            Self::Value(value) => Cow::Borrowed(value),
-        }
-    }
-
-    /// A copy of the value.
-    #[must_use]
-    pub fn into_value(self) -> Value {
-        self.to_value().into_owned()
-    }
-
-    fn write_json(self, out: &mut Vec<u8>) {
-        match self {
-            Self::Text(text) => write_text(out, text),
-            Self::Flag(flag) => write_plain(out, &flag),
-            Self::Number(number) => write_plain(out, number),
-            Self::Value(value) => write_value(out, value),
-        }
-    }
-}
-
-/// A member that may have text: what redaction and the joining of halves change.
-pub enum MemberMut<'m> {
-    /// A text.
-    Text(&'m mut String),
-    /// A value that may have texts inside.
-    Value(&'m mut Value),
-}
-
-/// The type of a member's field.
-trait FieldType: Sized {
-    /// The JSON Schema.
-    fn schema() -> Value;
-
-    /// Reads a value, or returns one of another type.
-    fn read(value: Value) -> Result<Self, Value>;
-
-    fn into_value(self) -> Value;
-
-    fn view(&self) -> MemberRef<'_>;
-
-    /// `None`: the value has no text.
-    fn view_mut(&mut self) -> Option<MemberMut<'_>>;
-}
-
-impl FieldType for String {
-    fn schema() -> Value {
-        json!({ "type": "string" })
-    }
-
-    fn read(value: Value) -> Result<Self, Value> {
-        match value {
-            Value::String(text) => Ok(text),
-            other => Err(other),
-        }
-    }
-
-    fn into_value(self) -> Value {
-        self.into()
-    }
-
-    fn view(&self) -> MemberRef<'_> {
-        MemberRef::Text(self)
-    }
-
-    fn view_mut(&mut self) -> Option<MemberMut<'_>> {
-        Some(MemberMut::Text(self))
-    }
-}
-
-impl FieldType for bool {
-    fn schema() -> Value {
-        json!({ "type": "boolean" })
-    }
-
-    fn read(value: Value) -> Result<Self, Value> {
-        value.as_bool().ok_or(value)
-    }
-
-    fn into_value(self) -> Value {
-        self.into()
-    }
-
-    fn view(&self) -> MemberRef<'_> {
-        MemberRef::Flag(*self)
-    }
-
-    fn view_mut(&mut self) -> Option<MemberMut<'_>> {
-        None
-    }
-}
-
-impl FieldType for Number {
-    fn schema() -> Value {
-        json!({ "type": "number" })
-    }
-
-    fn read(value: Value) -> Result<Self, Value> {
-        match value {
-            Value::Number(number) => Ok(number),
-            other => Err(other),
-        }
-    }
-
-    fn into_value(self) -> Value {
-        Value::Number(self)
-    }
-
-    fn view(&self) -> MemberRef<'_> {
-        MemberRef::Number(self)
-    }
-
-    fn view_mut(&mut self) -> Option<MemberMut<'_>> {
-        None
-    }
-}
-
-/// Boxed: most facts have few of these members, and an object is large.
-impl FieldType for Box<Value> {
-    fn schema() -> Value {
-        json!({})
-    }
-
-    fn read(value: Value) -> Result<Self, Value> {
-        Ok(Self::new(value))
-    }
-
-    fn into_value(self) -> Value {
-        *self
-    }
-
-    fn view(&self) -> MemberRef<'_> {
-        MemberRef::from(&**self)
-    }
-
-    fn view_mut(&mut self) -> Option<MemberMut<'_>> {
-        Some(MemberMut::Value(self))
-    }
-}
-
-/// Defines the struct of a family: each member with its purpose, its field, its type and its name.
-macro_rules! family {
-    ($(#[doc = $about:literal])+ $family:ident { $($(#[doc = $purpose:literal])+ $field:ident: $kind:ty = $member:literal;)+ }) => {
-        $(#[doc = $about])+
-        #[derive(Debug, Clone, Default, PartialEq)]
-        pub struct $family {
-            $($(#[doc = $purpose])+ pub $field: Option<$kind>,)+
-            /// All other members, and those of another JSON type, in their order.
-            pub extra: Map<String, Value>,
+/// Defines the families: the event types of each, and where a payload holds its struct.
+macro_rules! families {
+    ($($(#[doc = $about:literal])+ $family:ident: $fact:ident in $held:ty = $($event_type:ident)|+;)+) => {
+        /// A family of event types, by what their payloads have in common.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Family {
+            $($(#[doc = $about])+ $family,)+
+            /// Unknown event types.
+            Open,
         }
 
-        impl $family {
-            /// The names of the members, in the order of writing.
-            pub const MEMBERS: &[&str] = &[$($member),+];
+        impl Family {
+            /// Every family with a struct.
+            pub const TYPED: &[Self] = &[$(Self::$family),+];
 
-            fn has(&self, name: &str) -> bool {
-                match name {
-                    $($member => self.$field.is_some(),)+
-                    _ => false,
-                }
-            }
-
-            fn get(&self, name: &str) -> Option<MemberRef<'_>> {
-                let member = match name {
-                    $($member => self.$field.as_ref().map(FieldType::view),)+
-                    _ => None,
-                };
-                member.or_else(|| self.extra.get(name).map(MemberRef::from))
-            }
-
-            /// The fact with these members in place of its own. Members without a field are left out.
+            /// The names of its members.
             #[must_use]
-            pub fn overlaid<'f>(mut fact: Cow<'f, Self>, members: &Map<String, Value>) -> Cow<'f, Self> {
-                for (name, value) in members.iter().filter(|(name, _)| Self::MEMBERS.contains(&name.as_str())) {
-                    fact.to_mut().insert(name.as_str(), value.clone());
+            pub const fn members(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$family => $fact::MEMBERS,)+
+                    Self::Open => &[],
                 }
-                fact
+            }
+
+            /// The JSON Schema of its payload, with the schema's name.
+            #[must_use]
+            pub fn schema(self) -> (String, Value) {
+                match self {
+                    $(Self::$family => (format!("{}Payload", stringify!($family).to_ascii_lowercase()), $fact::schema()),)+
+                    Self::Open => ("payload".to_owned(), true.into()),
+                }
+            }
+        }
+
+        impl From<&EventType> for Family {
+            fn from(event_type: &EventType) -> Self {
+                match event_type {
+                    $($(EventType::$event_type)|+ => Self::$family,)+
+                    EventType::Other(_) => Self::Open,
+                }
+            }
+        }
+
+        /// What a fact says, by the family of its event type.
+        ///
+        /// Words stand in it as they are: most facts are words. All others are boxed, so that it stays small.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Payload {
+            $($(#[doc = $about])+ $family($held),)+
+            /// A payload of an unknown event type.
+            Open(Map<String, Value>),
+        }
+
+        $(impl InPayload for $fact {
+            fn of(payload: &Payload) -> Option<&Self> {
+                match payload {
+                    Payload::$family(fact) => Some(fact.borrow()),
+                    _ => None,
+                }
+            }
+
+            fn of_mut(payload: &mut Payload) -> Option<&mut Self> {
+                match payload {
+                    Payload::$family(fact) => Some(fact.borrow_mut()),
+                    _ => None,
+                }
+            }
+        })+
+
+        impl Payload {
+            /// The family of its event type.
+            #[must_use]
+            pub const fn family(&self) -> Family {
+                match self {
+                    $(Self::$family(_) => Family::$family,)+
+                    Self::Open(_) => Family::Open,
+                }
+            }
+
+            /// The payload with these members.
+            #[must_use]
+            pub fn read(family: impl Into<Family>, members: Map<String, Value>) -> Self {
+                match family.into() {
+                    $(Family::$family => Self::$family($fact::from(members).into()),)+
+                    Family::Open => Self::Open(members),
+                }
+            }
+
+            /// The empty payload of a family, or of an event type.
+            #[must_use]
+            pub fn empty(family: impl Into<Family>) -> Self {
+                match family.into() {
+                    $(Family::$family => Self::$family(<$held>::default()),)+
+                    Family::Open => Self::Open(Map::new()),
+                }
+            }
+
+            /// The payload as a JSON object, in the order of writing.
+            #[must_use]
+            pub fn into_map(self) -> Map<String, Value> {
+                match self {
+                    $(Self::$family(fact) => fact.into_map(),)+
+                    Self::Open(map) => map,
+                }
+            }
+
+            /// The members without a field: all of an open payload.
+            #[must_use]
+            pub const fn open(&self) -> &Map<String, Value> {
+                match self {
+                    $(Self::$family(fact) => &fact.extra,)+
+                    Self::Open(map) => map,
+                }
+            }
+
+            /// As [`Self::open`]. A member with a field must not be added here.
+            pub const fn open_mut(&mut self) -> &mut Map<String, Value> {
+                match self {
+                    $(Self::$family(fact) => &mut fact.extra,)+
+                    Self::Open(map) => map,
+                }
+            }
+
+            /// The value of a member.
+            #[must_use]
+            pub fn get(&self, member: &str) -> Option<MemberRef<'_>> {
+                match self {
+                    $(Self::$family(fact) => fact.get(member),)+
+                    Self::Open(map) => map.get(member).map(MemberRef::from),
+                }
             }
 
             /// Sets a member.
-            pub fn insert(&mut self, name: impl AsRef<str> + Into<String>, value: Value) {
-                match name.as_ref() {
-                    $($member => match <$kind as FieldType>::read(value) {
-                        Ok(value) => {
-                            self.$field = Some(value);
-                            self.extra.shift_remove($member);
-                        }
-                        Err(value) => {
-                            self.$field = None;
-                            self.extra.insert($member.to_owned(), value);
-                        }
-                    },)+
-                    _ => drop(self.extra.insert(name.into(), value)),
+            pub fn insert(&mut self, member: impl AsRef<str> + Into<String>, value: Value) {
+                match self {
+                    $(Self::$family(fact) => fact.insert(member, value),)+
+                    Self::Open(map) => drop(map.insert(member.into(), value)),
                 }
             }
 
             /// Removes a member, and returns its value.
-            pub fn remove(&mut self, name: &str) -> Option<Value> {
-                let member = match name {
-                    $($member => self.$field.take().map(FieldType::into_value),)+
-                    _ => None,
-                };
-                let other = self.extra.shift_remove(name);
-                member.or(other)
-            }
-
-            fn is_empty(&self) -> bool {
-                $(self.$field.is_none())&&+ && self.extra.is_empty()
-            }
-
-            fn each<'m>(&'m self, mut see: impl FnMut(&'m str, MemberRef<'m>)) {
-                $(if let Some(value) = &self.$field {
-                    see($member, value.view());
-                })+
-                // A source may set a field beside a member of another type.
-                for (name, value) in self.extra.iter().filter(|(name, _)| !self.has(name)) {
-                    see(name, value.into());
+            pub fn remove(&mut self, member: &str) -> Option<Value> {
+                match self {
+                    $(Self::$family(fact) => fact.remove(member),)+
+                    Self::Open(map) => map.shift_remove(member),
                 }
             }
 
-            fn each_mut(&mut self, mut change: impl FnMut(MemberMut<'_>)) {
-                $(if let Some(member) = self.$field.as_mut().and_then(FieldType::view_mut) {
-                    change(member);
-                })+
-            }
-
-            fn into_map(self) -> Map<String, Value> {
-                let mut map = Map::new();
-                $(if let Some(value) = self.$field {
-                    map.insert($member.to_owned(), value.into_value());
-                })+
-                for (name, value) in self.extra {
-                    map.entry(name).or_insert(value);
-                }
-                map
-            }
-
-            /// The JSON Schema of the payload. It refuses nothing, as the server does not.
+            /// Whether it has no member.
             #[must_use]
-            pub fn schema() -> Value {
-                let properties = [$((
-                    $member,
-                    concat!($($purpose),+),
-                    <$kind as FieldType>::schema(),
-                )),+];
-                schema_of(concat!($($about),+), properties)
+            pub fn is_empty(&self) -> bool {
+                match self {
+                    $(Self::$family(fact) => fact.is_empty(),)+
+                    Self::Open(map) => map.is_empty(),
+                }
             }
-        }
 
-        impl From<Map<String, Value>> for $family {
-            fn from(members: Map<String, Value>) -> Self {
-                let mut fact = Self::default();
-                members.into_iter().for_each(|(name, value)| fact.insert(name, value));
-                fact
+            /// Shows every member, in the order of writing.
+            pub fn each<'m>(&'m self, mut see: impl FnMut(&'m str, MemberRef<'m>)) {
+                match self {
+                    $(Self::$family(fact) => fact.each(see),)+
+                    Self::Open(map) => map.iter().for_each(|(name, value)| see(name, value.into())),
+                }
+            }
+
+            /// Changes every field that may have text. The other members are in [`Self::open_mut`].
+            pub fn each_field_mut(&mut self, change: impl FnMut(&'static str, MemberMut<'_>)) {
+                match self {
+                    $(Self::$family(fact) => fact.each_mut(change),)+
+                    Self::Open(_) => {}
+                }
             }
         }
     };
 }
 
-/// The schema of a family's payload.
-fn schema_of<const N: usize>(about: &str, members: [(&str, &str, Value); N]) -> Value {
-    let property = |(member, purpose, kind): (&str, &str, Value)| {
-        let mut property = json!({ "description": purpose.trim() });
-        if kind.as_object().is_some_and(|kind| !kind.is_empty()) {
-            property["anyOf"] = json!([kind, true]);
-        }
-        (member.to_owned(), property)
-    };
-    let properties: Map<String, Value> = members.into_iter().map(property).collect();
-    json!({ "description": about.trim(), "type": "object", "properties": properties, "additionalProperties": true })
-}
-
-family! {
-    /// What a fact says of a tool call: its start, arguments, progress, output or end.
-    CallFact {
-        /// The name of the tool.
-        tool_name: String = "toolName";
-        /// The kind of the tool, in its runtime's words.
-        kind: String = "kind";
-        /// The files that the call touches: `[{path, line?}]`. An empty list: no file.
-        locations: Box<Value> = "locations";
-        /// The whole arguments.
-        input: Box<Value> = "input";
-        /// A chunk of the arguments' JSON text, or arguments that are no JSON.
-        input_text: String = "inputText";
-        /// On `tool.args`: `input-streaming` or `input-available`.
-        state: String = "state";
-        /// The tool's own report: `pending`, `running`, `done`, `failed` or `cancelled`.
-        status: String = "status";
-        /// What the tool does now, for people.
-        message: String = "message";
-        /// The done fraction of the work, 0 to 1.
-        progress: Number = "progress";
-        /// The done amount of the work.
-        loaded: Number = "loaded";
-        /// The whole amount of the work.
-        total: Number = "total";
-        /// Who supplies the result, if not the run.
-        awaits: String = "awaits";
-        /// The type of the activity that the tool reports.
-        activity_type: String = "activityType";
-        /// The content of that activity.
-        content: Box<Value> = "content";
-        /// JSON Patch operations on that content.
-        patch: Box<Value> = "patch";
-        /// `false`: the content is only for readers that have none yet.
-        replace: bool = "replace";
-        /// The channel of a chunk of output; `stdout` if absent.
-        channel: String = "channel";
-        /// A chunk of output.
-        text: String = "text";
-        /// The result.
-        output: Box<Value> = "output";
-        /// The result as data, beside one for the model.
-        structured: Box<Value> = "structured";
-        /// Where the whole output is.
-        output_ref: Box<Value> = "outputRef";
-        /// Why the call failed: `{code?, message}`, or text.
-        error: Box<Value> = "error";
-        /// How long the call took, in milliseconds.
-        duration_ms: Number = "durationMs";
-        /// What the call cost, in US dollars.
-        cost_usd: Number = "costUsd";
-        /// Whether the output was cut, and by how much.
-        truncated: Box<Value> = "truncated";
-        /// Whether the output is from a source that the runtime does not trust.
-        untrusted: bool = "untrusted";
-        /// Whether the call ended before the tool ran.
-        never_started: bool = "neverStarted";
-        /// The call that made this one.
-        parent_call: String = "parentToolCallId";
-        /// Seed 002: the tool's name in a report.
-        reported_name: String = "tool_name";
-        /// Seed 002: the node of a report.
-        node: String = "node_id";
-        /// Seed 002: the node above that of a report.
-        parent_node: String = "parent_node_id";
-        /// Seed 002: the call above that of a report.
-        reported_parent: String = "parent_call_id";
-        /// The version of the questions about the call that this fact makes. Only the server writes it.
-        question_version: Number = "questionVersion";
-        /// On `tool.started`: the call's result came first, and is for a narrower audience than the start.
-        end_withheld: bool = "endWithheld";
-        /// Whether the body is for a narrower audience than this reader's.
-        withheld: bool = "withheld";
-    }
-}
-
-family! {
-    /// What a fact says in words: a text, reasoning or a plan, as a chunk or as a whole.
-    WordsFact {
-        /// A chunk, or the whole text at the end.
-        text: String = "text";
-        /// Who speaks; `assistant` if absent.
-        role: String = "role";
-        /// The kind of the part.
-        kind: String = "kind";
-        /// A summary of the text.
-        summary: Box<Value> = "summary";
-        /// The plan.
-        plan: Box<Value> = "plan";
-        /// The steps of the plan.
-        steps: Box<Value> = "steps";
-        /// The entries of the plan.
-        entries: Box<Value> = "entries";
-        /// What is attached to the message.
-        attachments: Box<Value> = "attachments";
-        /// How the end came about, in its producer's words.
-        status: String = "status";
-        /// Whether the body is for a narrower audience than this reader's.
-        withheld: bool = "withheld";
-    }
-}
-
-/// A family of event types, by what their payloads have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
+families! {
     /// Tool calls.
-    Call,
+    Call: CallFact in Box<CallFact> =
+        ToolStarted | ToolArgs | ToolProgress | ToolOutputDelta | ToolResult | ToolFailed;
     /// Texts, reasoning and plans.
-    Words,
-    /// Unknown event types, and those without a struct yet.
-    Open,
-}
-
-impl From<&EventType> for Family {
-    fn from(event_type: &EventType) -> Self {
-        use EventType as E;
-        match event_type {
-            E::ToolStarted | E::ToolArgs | E::ToolProgress | E::ToolOutputDelta | E::ToolResult | E::ToolFailed => Self::Call,
-            E::TextDelta | E::TextFinal | E::ReasoningDelta | E::ReasoningSummary | E::PlanDelta | E::PlanFinal => Self::Words,
-            _ => Self::Open,
-        }
-    }
-}
-
-/// What a fact says, by the family of its event type.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Payload {
-    /// Boxed: a call has many members, and most facts are words.
-    Call(Box<CallFact>),
-    /// A text, reasoning or a plan.
-    Words(WordsFact),
-    /// A payload of a family without a type of its own.
-    Open(Map<String, Value>),
+    Words: WordsFact in WordsFact = TextDelta | TextFinal | ReasoningDelta | ReasoningSummary | PlanDelta | PlanFinal;
+    /// Runs.
+    Run: RunFact in Box<RunFact> = RunStarted | RunStatus | RunFinished | RunFailed;
+    /// Requests that wait for a decision.
+    Action: ActionFact in Box<ActionFact> = ActionRequired | ActionResolved;
+    /// Controls on their way to their owner.
+    Control: ControlFact in Box<ControlFact> = ControlChanged;
+    /// Agents.
+    Agent: AgentFact in Box<AgentFact> = AgentChanged | AgentSpawned | AgentCompleted;
+    /// Tasks and work items.
+    Task: TaskFact in Box<TaskFact> = TaskChanged;
+    /// Teams.
+    Team: TeamFact in Box<TeamFact> = TeamChanged;
+    /// Hand-offs of work.
+    Handoff: HandoffFact in Box<HandoffFact> = AgentHandoff;
+    /// Reports of workers.
+    Notification: NotificationFact in Box<NotificationFact> = WorkerNotification;
+    /// Reviews.
+    Review: ReviewFact in Box<ReviewFact> = ReviewRequested | ReviewCompleted;
+    /// Artifacts.
+    Artifact: ArtifactFact in Box<ArtifactFact> =
+        ArtifactCreated | ArtifactUpdated | ArtifactPreviewReady | ArtifactVersionCreated | ArtifactDiffReady
+        | ArtifactExportStarted | ArtifactExportCompleted | ArtifactFailed | ArtifactDeleted | ArtifactChanged;
+    /// Evidence.
+    Evidence: EvidenceFact in Box<EvidenceFact> = EvidenceChanged;
+    /// Queued turns.
+    Queue: QueueFact in Box<QueueFact> = QueueChanged;
+    /// Sessions.
+    Session: SessionFact in Box<SessionFact> = SessionOpened | SessionHydrated | SessionUpdated | SessionClosed;
+    /// The model's input.
+    Context: ContextFact in Box<ContextFact> = ContextChanged;
+    /// Compactions of the model's memory.
+    Compaction: CompactionFact in Box<CompactionFact> = ContextCompactionStarted | ContextCompactionCompleted;
+    /// Permissions.
+    Permission: PermissionFact in Box<PermissionFact> = PermissionChanged;
+    /// The application's state, and activities that sources name.
+    State: StateFact in Box<StateFact> = StateSnapshot | StateDelta;
+    /// Windows of the history.
+    Messages: MessagesFact in Box<MessagesFact> = MessagesSnapshot;
+    /// Costs and durations.
+    Metric: MetricFact in Box<MetricFact> = MetricChanged;
+    /// Entries for operators.
+    Diagnostic: DiagnosticFact in Box<DiagnosticFact> = DiagnosticChanged;
 }
 
 impl Payload {
-    /// The empty payload of a family, or of an event type.
-    #[must_use]
-    pub fn empty(family: impl Into<Family>) -> Self {
-        match family.into() {
-            Family::Call => Self::Call(Box::default()),
-            Family::Words => Self::Words(WordsFact::default()),
-            Family::Open => Self::Open(Map::new()),
-        }
-    }
-
-    /// The payload with these members.
-    #[must_use]
-    pub fn read(family: impl Into<Family>, members: Map<String, Value>) -> Self {
-        match family.into() {
-            Family::Call => Self::Call(Box::new(members.into())),
-            Family::Words => Self::Words(members.into()),
-            Family::Open => Self::Open(members),
-        }
-    }
-
     /// The payload of any value. Null is an empty one, and a value that is no object becomes its `value`.
     #[must_use]
     pub fn of_value(family: impl Into<Family>, value: Value) -> Self {
@@ -537,22 +259,8 @@ impl Payload {
     /// The same members as the payload of another family.
     #[must_use]
     pub fn into_family(self, family: impl Into<Family>) -> Self {
-        match (family.into(), self) {
-            (Family::Call, same @ Self::Call(_))
-            | (Family::Words, same @ Self::Words(_))
-            | (Family::Open, same @ Self::Open(_)) => same,
-            (family, other) => Self::read(family, other.into_map()),
-        }
-    }
-
-    /// The payload as a JSON object, in the order of writing.
-    #[must_use]
-    pub fn into_map(self) -> Map<String, Value> {
-        match self {
-            Self::Call(call) => call.into_map(),
-            Self::Words(words) => words.into_map(),
-            Self::Open(map) => map,
-        }
+        let family = family.into();
+        if self.family() == family { self } else { Self::read(family, self.into_map()) }
     }
 
     /// The payload as a JSON value, in the order of writing.
@@ -561,67 +269,22 @@ impl Payload {
         Value::Object(self.clone().into_map())
     }
 
-    /// What it says of a tool call. `None`: the event type is not one of a call.
+    /// What it says, if its event type is of this family.
     #[must_use]
-    pub const fn as_call(&self) -> Option<&CallFact> {
-        match self {
-            Self::Call(call) => Some(call),
-            _ => None,
-        }
+    pub fn as_fact<F: InPayload>(&self) -> Option<&F> {
+        F::of(self)
     }
 
-    /// As [`Self::as_call`].
-    pub const fn call_mut(&mut self) -> Option<&mut CallFact> {
-        match self {
-            Self::Call(call) => Some(call),
-            _ => None,
-        }
-    }
-
-    /// What it says in words. `None`: the event type is not one of words.
+    /// What it says as one of this family, with members of the envelope's top level in place of its own.
     #[must_use]
-    pub const fn as_words(&self) -> Option<&WordsFact> {
-        match self {
-            Self::Words(words) => Some(words),
-            _ => None,
-        }
+    pub fn overlaid<F: InPayload>(&self, top: &Map<String, Value>) -> Cow<'_, F> {
+        let other = || Cow::Owned(self.clone().into_map().into());
+        F::overlaid(self.as_fact().map_or_else(other, Cow::Borrowed), top)
     }
 
-    /// As [`Self::as_words`].
-    pub const fn words_mut(&mut self) -> Option<&mut WordsFact> {
-        match self {
-            Self::Words(words) => Some(words),
-            _ => None,
-        }
-    }
-
-    /// The members without a field: all of an open payload.
-    #[must_use]
-    pub const fn open(&self) -> &Map<String, Value> {
-        match self {
-            Self::Call(call) => &call.extra,
-            Self::Words(words) => &words.extra,
-            Self::Open(map) => map,
-        }
-    }
-
-    /// As [`Self::open`]. A member with a field must not be added here.
-    pub const fn open_mut(&mut self) -> &mut Map<String, Value> {
-        match self {
-            Self::Call(call) => &mut call.extra,
-            Self::Words(words) => &mut words.extra,
-            Self::Open(map) => map,
-        }
-    }
-
-    /// The value of a member.
-    #[must_use]
-    pub fn get(&self, member: &str) -> Option<MemberRef<'_>> {
-        match self {
-            Self::Call(call) => call.get(member),
-            Self::Words(words) => words.get(member),
-            Self::Open(map) => map.get(member).map(MemberRef::from),
-        }
+    /// As [`Self::as_fact`].
+    pub fn fact_mut<F: InPayload>(&mut self) -> Option<&mut F> {
+        F::of_mut(self)
     }
 
     /// The text of a member, if it is text.
@@ -630,25 +293,10 @@ impl Payload {
         self.get(member)?.text()
     }
 
-    /// Whether a member is `true`.
-    #[must_use]
-    pub fn is_true(&self, member: &str) -> bool {
-        self.get(member) == Some(MemberRef::Flag(true))
-    }
-
     /// Whether it has a member.
     #[must_use]
     pub fn contains_key(&self, member: &str) -> bool {
         self.get(member).is_some()
-    }
-
-    /// Sets a member.
-    pub fn insert(&mut self, member: impl AsRef<str> + Into<String>, value: Value) {
-        match self {
-            Self::Call(call) => call.insert(member, value),
-            Self::Words(words) => words.insert(member, value),
-            Self::Open(map) => drop(map.insert(member.into(), value)),
-        }
     }
 
     /// Sets a member, unless the payload has it.
@@ -658,41 +306,19 @@ impl Payload {
         }
     }
 
-    /// Removes a member, and returns its value.
-    pub fn remove(&mut self, member: &str) -> Option<Value> {
-        match self {
-            Self::Call(call) => call.remove(member),
-            Self::Words(words) => words.remove(member),
-            Self::Open(map) => map.shift_remove(member),
+    /// Keeps the members of these names.
+    pub fn retain(&mut self, keeps: impl Fn(&str) -> bool) {
+        let mut dropped = Vec::new();
+        self.each(|name, _| dropped.extend((!keeps(name)).then(|| name.to_owned())));
+        for name in dropped {
+            self.remove(&name);
         }
     }
 
-    /// Whether it has no member.
+    /// Whether a member is `true`.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Self::Call(call) => call.is_empty(),
-            Self::Words(words) => words.is_empty(),
-            Self::Open(map) => map.is_empty(),
-        }
-    }
-
-    /// Shows every member, in the order of writing.
-    pub fn each<'m>(&'m self, mut see: impl FnMut(&'m str, MemberRef<'m>)) {
-        match self {
-            Self::Call(call) => call.each(see),
-            Self::Words(words) => words.each(see),
-            Self::Open(map) => map.iter().for_each(|(name, value)| see(name, value.into())),
-        }
-    }
-
-    /// Changes every field that may have text. The other members are in [`Self::open_mut`].
-    pub fn each_field_mut(&mut self, change: impl FnMut(MemberMut<'_>)) {
-        match self {
-            Self::Call(call) => call.each_mut(change),
-            Self::Words(words) => words.each_mut(change),
-            Self::Open(_) => {}
-        }
+    pub fn is_true(&self, member: &str) -> bool {
+        self.get(member) == Some(MemberRef::Flag(true))
     }
 
     /// Appends the JSON to `out`.
@@ -770,6 +396,7 @@ impl<'de> Visitor<'de> for PayloadSeed {
 mod tests {
     use super::*;
     use crate::Ids;
+    use serde_json::json;
 
     const TYPES: [EventType; 3] = [EventType::ToolResult, EventType::TextDelta, EventType::RunStarted];
 
@@ -811,7 +438,7 @@ mod tests {
         assert_eq!(written(&payload), json!({"toolName": "a", "input": 2}));
         payload.insert("toolName", json!(["b"]));
         assert_eq!(written(&payload), json!({"input": 2, "toolName": ["b"]}));
-        payload.call_mut().unwrap().tool_name = Some("c".into());
+        payload.fact_mut::<CallFact>().unwrap().tool_name = Some("c".into());
         assert_eq!(written(&payload), json!({"toolName": "c", "input": 2}));
         assert_eq!(payload.to_value(), written(&payload));
     }
@@ -837,14 +464,23 @@ mod tests {
 
     #[test]
     fn no_field_has_the_name_of_an_id() {
-        assert!(CallFact::MEMBERS.iter().chain(WordsFact::MEMBERS).all(|name| Ids::member(name).is_none()));
+        for family in Family::TYPED {
+            let ids: Vec<_> = family.members().iter().filter(|name| Ids::member(name).is_some()).collect();
+            assert!(ids.is_empty(), "{family:?}: {ids:?}");
+        }
     }
 
     #[test]
     fn the_schema_describes_every_member() {
-        for (members, schema) in [(CallFact::MEMBERS, CallFact::schema()), (WordsFact::MEMBERS, WordsFact::schema())] {
+        for family in Family::TYPED {
+            let (_, schema) = family.schema();
             let described: Vec<_> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-            assert_eq!(described, members);
+            assert_eq!(described, family.members());
         }
+    }
+
+    #[test]
+    fn a_payload_is_as_large_as_its_words() {
+        assert!(size_of::<Payload>() <= size_of::<WordsFact>() + size_of::<usize>());
     }
 }

@@ -9,6 +9,8 @@ pub mod cursor;
 pub mod decided_by;
 pub mod envelope;
 pub mod fact;
+mod families;
+mod field;
 pub mod halves;
 pub mod id;
 pub mod json;
@@ -24,7 +26,7 @@ pub mod visibility;
 
 pub use audience::Audience;
 pub use cursor::{Cursor, Epoch, Sequence};
-pub use envelope::{CONTINUES, Draft, Envelope};
+pub use envelope::{Draft, Envelope};
 pub use fact::{CallFact, MemberRef, Payload, WordsFact};
 pub use id::{
     ActionId, AgentId, ArtifactId, BlobId, ControlId, EvidenceId, Ids, MessageId, OwnerId, PartId, ProducerId, RunId, SessionId,

@@ -6,7 +6,7 @@
 //! schemas at run time.
 
 use super::audience::Audience;
-use super::fact::{CallFact, Family, WordsFact};
+use super::fact::Family;
 use super::id::{ID_BYTES_MAX, Ids};
 use super::taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
 use serde_json::{Map, Value, json};
@@ -155,7 +155,7 @@ pub fn event() -> Value {
         json!({ "description": "A safe reference to the source's own event, never the event itself: debugging and replay without polluting the UI." }),
     );
     let mut definitions = Map::from_iter([("id".to_owned(), id())]);
-    definitions.extend(PAYLOADS.map(|(_, definition, schema)| (definition.to_owned(), schema())));
+    definitions.extend(Family::TYPED.iter().map(|family| family.schema()));
     json!({
         "$schema": DIALECT,
         "$id": "urn:proscenium:schema:agentui-event",
@@ -165,22 +165,18 @@ pub fn event() -> Value {
         "properties": properties,
         "required": ["type", "eventId", "sequence", "receivedAt", "owner", "scope", "phase", "surface", "persistence", "audience"],
         "additionalProperties": true,
-        "allOf": PAYLOADS.map(|(family, definition, _)| payload_of(family, definition)),
+        "allOf": Family::TYPED.iter().copied().map(payload_of).collect::<Vec<_>>(),
         "$defs": definitions,
     })
 }
 
-/// The families of payloads, with the names of their definitions.
-const PAYLOADS: [(Family, &str, fn() -> Value); 2] =
-    [(Family::Call, "callPayload", CallFact::schema), (Family::Words, "wordsPayload", WordsFact::schema)];
-
 /// Says which event types have the payload of a family.
-fn payload_of(family: Family, definition: &str) -> Value {
+fn payload_of(family: Family) -> Value {
     let types: Vec<&str> =
         EventType::NAMES.iter().copied().filter(|name| Family::from(&EventType::from(*name)) == family).collect();
     json!({
         "if": { "properties": { "type": { "enum": types } } },
-        "then": { "properties": { "payload": { "$ref": format!("#/$defs/{definition}") } } },
+        "then": { "properties": { "payload": { "$ref": format!("#/$defs/{}", family.schema().0) } } },
     })
 }
 

@@ -5,9 +5,9 @@
 //! can forget to ask.
 
 use super::audience::Audience;
-use super::decided_by;
-use super::envelope::{CONTINUES, Draft, Envelope};
-use super::fact::{MemberRef, Payload};
+use super::decided_by::{self, DECIDED_BY};
+use super::envelope::{Draft, Envelope};
+use super::fact::{MemberRef, Payload, RunFact};
 use super::id::EvidenceId;
 use super::options;
 use super::taxonomy::{EventType, Persistence, Phase, Scope, Surface};
@@ -101,13 +101,13 @@ pub fn stub<'d>(envelope: &Envelope<'d>) -> Envelope<'d> {
         }
     }
     for member in ["status", "durationMs"] {
-        if let Some(value @ (MemberRef::Text(_) | MemberRef::Number(_))) = draft.payload.get(member) {
+        if let Some(value @ (MemberRef::Text(_) | MemberRef::Number(_))) = draft.member(member) {
             payload.insert(member, value.into_value());
         }
     }
     // Every audience counts the same attempts.
-    if let Some(MemberRef::Flag(flag)) = draft.payload.get(CONTINUES) {
-        payload.insert(CONTINUES, flag.into());
+    if let (Some(start), Some(run)) = (draft.payload.as_fact::<RunFact>(), payload.fact_mut::<RunFact>()) {
+        run.continues = start.continues;
     }
     payload.insert("withheld", true.into());
     draft.payload = payload;
@@ -153,6 +153,9 @@ const QUESTION_MEMBERS: &[&str] = &[
     "requeued", "withheld", QUESTION_VERSION,
 ];
 
+/// The choices of a question.
+const OPTIONS: &str = "options";
+
 /// Relations to the subject under review. Any other reference may lead to the call.
 const REVIEWED_RELATIONS: &[&str] =
     &["artifact", "artifactId", "version", "versionId", "evidence", "evidenceId", "plan", "diff", "review"];
@@ -169,17 +172,17 @@ pub fn without_call<'d>(envelope: &Envelope<'d>, reader: Audience) -> Envelope<'
     let mut trimmed = without_person(envelope, reader).unwrap_or_else(|| envelope.clone());
     let draft = trimmed.draft.to_mut();
     draft.ids.tool_call = None;
-    let payload = draft.payload.open_mut();
     match draft.request_version {
-        Some(version @ 2..) => drop(payload.insert(QUESTION_VERSION.into(), version.into())),
-        _ => drop(payload.shift_remove(QUESTION_VERSION)),
+        Some(version @ 2..) => draft.payload.insert(QUESTION_VERSION, version.into()),
+        _ => drop(draft.payload.remove(QUESTION_VERSION)),
     }
-    payload.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
+    draft.payload.retain(|member| QUESTION_MEMBERS.contains(&member));
     draft.extra.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
-    for members in [payload, &mut draft.extra] {
-        if let Some(options) = members.shift_remove("options").and_then(|options| options::reduce(&options)) {
-            members.insert("options".into(), options.into());
-        }
+    if let Some(options) = draft.payload.remove(OPTIONS).and_then(|options| options::reduce(&options)) {
+        draft.payload.insert(OPTIONS, options.into());
+    }
+    if let Some(options) = draft.extra.shift_remove(OPTIONS).and_then(|options| options::reduce(&options)) {
+        draft.extra.insert(OPTIONS.into(), options.into());
     }
     draft.extra.insert(CALL_WITHHELD.into(), true.into());
     draft.raw_event_ref = None;
@@ -193,9 +196,9 @@ pub fn without_person<'d>(envelope: &Envelope<'d>, reader: Audience) -> Option<E
     if reader != Audience::User {
         return None;
     }
-    let payload = decided_by::without_person(envelope.draft.payload.open())?;
+    let decided_by = decided_by::without_person(envelope.draft.payload.get(DECIDED_BY)?)?;
     let mut public = envelope.clone();
-    *public.draft.to_mut().payload.open_mut() = payload;
+    public.draft.to_mut().payload.insert(DECIDED_BY, decided_by);
     Some(public)
 }
 

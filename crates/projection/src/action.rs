@@ -8,24 +8,21 @@ use super::members::{
     ACTION_STATUS, ActionStatus, Any, Flag, Mark, Member, MemberType, Object, Str, TOOL_CALL_ID, TypedContent, WITHHELD,
     WITHHELD_ABOUT, content, open_set,
 };
-use super::{ACTION_KIND as KIND, FoldState, bodies, carry, subject, tool_call};
+use super::{ACTION_KIND as KIND, FoldState, bodies, carry, stated, subject, tool_call};
 use proscenium_model::decided_by;
+use proscenium_model::fact::{ActionFact, ControlFact};
 use proscenium_model::options::{Effect, OPTIONS_MAX, Width};
 use proscenium_model::time::parse_time;
 use proscenium_model::visibility::CALL_WITHHELD;
-use proscenium_model::{ActionKind, ActionOutcome, EventType, MemberRef, Surface, ToolCallId, options};
+use proscenium_model::{ActionKind, ActionOutcome, EventType, Surface, ToolCallId, options};
 use serde_json::{Map, Value, json};
 
-/// Members of the request. `model::visibility::without_call` omits the members that describe the call.
-#[rustfmt::skip]
-const MEMBERS: &[&str] = &[
-    "title", "message", "reason", "description", "schema", "responseSchema", "options", "default", "risk", "scope", "toolName",
-    "input", "safeInput", "parameters", "payload", "plan", "versionId", "artifactRefs", "evidenceRefs", "expiresAt",
-    "policyScope", "parentRouting", "agentName", "teamName", "runtimeEntity", "resumeMode", "sourceActionId", "sourceToolCallId",
-];
-
 content! {
-    ACTION = "action", "A request that waits for a decision. It is pending until its owner resolves it or the run ends.";
+    ACTION = "action" of ActionFact {
+        TITLE = "title", MESSAGE = "message", SCHEMA = "schema", RESPONSE_SCHEMA = "responseSchema", TOOL_NAME = "toolName",
+        PARAMETERS = "parameters", PAYLOAD = "payload", EXPIRES_AT = "expiresAt"
+    },
+    "A request that waits for a decision. It is pending until its owner resolves it or the run ends.";
     "kind": Str, Always as ACTION_KIND with open_set(ActionKind::NAMES),
         "The kind of request; unknown if no fact states it.";
     "status": ActionStatus, Always,
@@ -33,11 +30,6 @@ content! {
     "outcome": Str, Sometimes as OUTCOME with open_set(ActionOutcome::NAMES),
         "The decision. `superseded`: the conversation went on without one.";
     "value": Any, Sometimes as VALUE, "The answer.";
-    "title": Any, Sometimes as TITLE, "The request in one line.";
-    "message": Any, Sometimes as MESSAGE, "The text of the request.";
-    "description": Any, Sometimes, "A longer description of the request.";
-    "schema": Any, Sometimes as SCHEMA, "The schema of the expected answer: the same as responseSchema.";
-    "responseSchema": Any, Sometimes as RESPONSE_SCHEMA, "The schema of the expected answer.";
     "titleFrom": Str, Sometimes as TITLE_FROM with json!({ "enum": [BY_SOURCE, BY_SERVER] }),
         "Whether the source wrote the title, or the server made it from the subject.";
     "subject": Any, Sometimes as SUBJECT with subject::schema(),
@@ -46,26 +38,12 @@ content! {
         "What is decided, where one action has several requests.";
     "options": Any, Sometimes as OPTIONS with options_schema(),
         "The choices: allow, reject, answer, and within them from narrow to wide.";
-    "risk": Any, Sometimes, "The risk of the action.";
-    "scope": Any, Sometimes, "The scope of the approval.";
-    "toolName": Any, Sometimes as TOOL_NAME,
-        "The tool that needs approval; the call's tool if the source names only the call.";
-    "parameters": Any, Sometimes as PARAMETERS,
-        "The tool's arguments; the call's arguments if the source names only the call.";
-    "payload": Any, Sometimes as PAYLOAD, "Further members of the request, with the source's own names.";
-    "plan": Any, Sometimes, "The plan that needs approval.";
     "artifactId": Str, Sometimes, "The artifact under review.";
-    "versionId": Any, Sometimes, "The version of the artifact.";
     "evidenceId": Str, Sometimes, "The evidence under review.";
     "refs": Any, Sometimes, "The references of the request.";
-    "input": Any, Sometimes, "The arguments that need approval, by the older name of parameters.";
-    "safeInput": Any, Sometimes, "The part of the arguments that clients may show.";
-    "policyScope": Any, Sometimes, "The scope of the permission.";
-    "parentRouting": Any, Sometimes, "The agents through which a delegated request passed.";
     "toolCallId": Str, Sometimes, "The call that the request is about.";
     "agentId": Str, Sometimes, "The agent that asks.";
     "taskId": Str, Sometimes, "The task that the request belongs to.";
-    "expiresAt": Any, Sometimes as EXPIRES_AT, "The time until which the request can be answered, from its source.";
     "control": Str, Sometimes as CONTROL with json!({ "enum": [SUBMITTED] }),
         "A reader's answer is in transit to the owner.";
     "controlId": Any, Sometimes as CONTROL_ID with Str::schema(), "The control that decides the action.";
@@ -112,9 +90,8 @@ const DECISION: [Member<Any>; 2] = [CONTROL_ID, DECIDED_BY];
 
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     match envelope.event_type {
-        EventType::ActionRequired => required(envelope, fold),
-        EventType::ActionResolved => resolved(envelope, fold),
-        EventType::ControlChanged => control(envelope, fold),
+        EventType::ActionRequired | EventType::ActionResolved => apply(envelope, &envelope.fact(), fold),
+        EventType::ControlChanged => control(envelope, &envelope.fact(), fold),
         EventType::ToolStarted | EventType::ToolArgs => {
             let call = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
             if let Some(action) = call.and_then(|call| tool_call::action_of(fold, call)) {
@@ -158,8 +135,22 @@ fn copy_from_call(fold: &mut FoldState, action: &str) {
     bodies::set(&mut edit, bodies);
 }
 
-fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
+/// Applies what a fact says of a request.
+///
+/// The pattern names every member: a new one does not compile before the fold uses or ignores it here.
+fn apply(envelope: &EnvelopeView, fact: &ActionFact, fold: &mut FoldState) {
+    #[rustfmt::skip]
+    let ActionFact {
+        kind, title, schema, response_schema, input, parameters, payload, credential_kind, question_version,
+        outcome, value, resolved_by, control_id, decided_by,
+        // Contents have the first ones as they are, and the run's state the last.
+        options: _, expires_at: _, synthetic: _, extra: _,
+    } = fact;
     let Some(mut edit) = open(envelope, fold) else { return };
+    if envelope.event_type == EventType::ActionResolved {
+        let decision = [control_id, decided_by];
+        return resolve(envelope, &mut edit, outcome.as_deref(), stated(value.as_deref()), resolved_by.as_deref(), decision);
+    }
     // A request after an answer is a new request.
     if edit.read(ACTION_STATUS).is_some_and(|status| status != ActionStatus::Pending) {
         edit.replace(Map::new());
@@ -169,24 +160,28 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
         edit.remove(of_decision);
     }
     edit.set(ACTION_STATUS, ActionStatus::Pending);
-    edit.set_some(ACTION_KIND, envelope.text("kind"));
-    carry::members(envelope, &mut edit, MEMBERS);
+    edit.set_some(ACTION_KIND, kind.as_deref());
+    carry::copied::<ActionFact>(envelope, &mut edit);
     // Sources use either name for one thing.
-    let schema = envelope.get("responseSchema").or_else(|| envelope.get("schema"));
-    let same = [(SCHEMA, schema), (RESPONSE_SCHEMA, schema), (PARAMETERS, envelope.get("input"))];
-    for (member, value) in same.into_iter().filter(|(member, _)| envelope.member(member.name()).is_none()) {
-        edit.set_some(member, value.map(MemberRef::into_value));
+    let one_schema = stated(response_schema.as_deref()).or_else(|| stated(schema.as_deref()));
+    let same = [
+        (SCHEMA, schema, one_schema.clone()),
+        (RESPONSE_SCHEMA, response_schema, one_schema),
+        (PARAMETERS, parameters, stated(input.as_deref())),
+    ];
+    for (member, _, value) in same.into_iter().filter(|(_, own, _)| own.is_none()) {
+        edit.set_some(member, value);
     }
     set_deadline(&mut edit);
-    match envelope.get(QUESTION_VERSION.name()) {
-        Some(version) => edit.set(QUESTION_VERSION, version.into_value()),
+    match stated(question_version.as_deref()) {
+        Some(version) => edit.set(QUESTION_VERSION, version),
         None => edit.remove(QUESTION_VERSION),
     }
     // Envelopes of older versions have previews here.
-    let given = if envelope.member("parameters").is_some() { "parameters" } else { "input" };
+    let given = if parameters.is_some() { "parameters" } else { "input" };
     bodies::carry(envelope, &mut edit, &[("input", "input"), (given, "parameters"), ("payload", "payload")]);
     // `payload` holds a source's own members. A card needs this one: a user cannot type a sign-in, as they type a password.
-    if let (Some(kind), None) = (envelope.text("credentialKind"), envelope.member("payload")) {
+    if let (Some(kind), None) = (credential_kind, payload) {
         edit.set(PAYLOAD, json!({ "credentialKind": kind }));
     }
     // The author of the request: a delegated approval names its teammate.
@@ -196,7 +191,7 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
     if let Some(options) = edit.read(OPTIONS).and_then(options::normalize) {
         edit.set(OPTIONS, Value::from(options));
     }
-    match envelope.member("title") {
+    match title.as_deref() {
         Some(title) if title.is_null() => edit.remove(TITLE_FROM),
         Some(_) => edit.set(TITLE_FROM, BY_SOURCE),
         None => {}
@@ -273,54 +268,61 @@ fn name_kind(edit: &mut Edit<'_>) {
     }
 }
 
-fn resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
-    let Some(mut edit) = open(envelope, fold) else { return };
+fn resolve(
+    envelope: &EnvelopeView,
+    edit: &mut Edit<'_>,
+    outcome: Option<&str>,
+    value: Option<Value>,
+    resolved_by: Option<&Value>,
+    decision: [&Option<Box<Value>>; 2],
+) {
     // LangGraph's stream shows only later that a question was answered, and not how: the answer itself is known already.
-    let is_inferred = envelope.text("outcome") == Some("answered") && envelope.get("value").is_none();
+    let is_inferred = outcome == Some("answered") && value.is_none();
     let was_resolved = edit.read(ACTION_STATUS) == Some(ActionStatus::Resolved);
     if is_inferred && was_resolved && edit.has(OUTCOME) {
         return;
     }
     // The runtime only says that it got no answer.
-    let is_refusal = matches!(envelope.text("outcome"), Some("rejected" | "cancelled"));
+    let is_refusal = matches!(outcome, Some("rejected" | "cancelled"));
     if is_refusal && was_resolved && edit.read(OUTCOME) == Some(ActionOutcome::Expired.as_str()) {
         return;
     }
-    name_kind(&mut edit);
+    name_kind(edit);
     edit.set(ACTION_STATUS, ActionStatus::Resolved);
     match envelope.is_withheld() {
         true => edit.set(WITHHELD, true),
         false => {
             edit.remove(WITHHELD);
-            edit.set_some(OUTCOME, envelope.text("outcome"));
-            edit.set_some(VALUE, envelope.get("value").map(MemberRef::into_value));
-            edit.set_some(RESOLVED_BY, envelope.member(RESOLVED_BY.name()).map(MemberRef::into_value));
-            name_decision(envelope, &mut edit);
+            edit.set_some(OUTCOME, outcome);
+            edit.set_some(VALUE, value);
+            edit.set_some(RESOLVED_BY, resolved_by.cloned());
+            name_decision(edit, decision);
         }
     }
     edit.remove(CONTROL);
 }
 
 /// Copies who decided, and by which control.
-fn name_decision(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    for member in DECISION {
-        match envelope.get(member.name()) {
-            Some(value) => edit.set(member, value.into_value()),
+fn name_decision(edit: &mut Edit<'_>, decision: [&Option<Box<Value>>; 2]) {
+    for (member, value) in DECISION.into_iter().zip(decision) {
+        match stated(value.as_deref()) {
+            Some(value) => edit.set(member, value),
             None => edit.remove(member),
         }
     }
 }
 
 /// A reader's answer is in transit to the action's owner, or was lost there.
-fn control(envelope: &EnvelopeView, fold: &mut FoldState) {
+fn control(envelope: &EnvelopeView, fact: &ControlFact, fold: &mut FoldState) {
+    let ControlFact { status, requeued, control_id, decided_by, attempt: _, reason: _, extra: _ } = fact;
     let Some(id) = &envelope.ids.action else { return };
     let Some(mut edit) =
         fold.activities.edit(KIND, id.as_str()).filter(|edit| edit.read(ACTION_STATUS) == Some(ActionStatus::Pending))
     else {
         return;
     };
-    let goes_on = envelope.get("requeued") == Some(MemberRef::Flag(true));
-    match envelope.text("status") {
+    let goes_on = *requeued == Some(true);
+    match status.as_deref() {
         Some("expired" | "nacked" | "failed") if !goes_on => {
             edit.remove(CONTROL);
             for of_decision in DECISION {
@@ -329,7 +331,7 @@ fn control(envelope: &EnvelopeView, fold: &mut FoldState) {
         }
         _ => {
             edit.set(CONTROL, SUBMITTED);
-            name_decision(envelope, &mut edit);
+            name_decision(&mut edit, [control_id, decided_by]);
         }
     }
 }

@@ -4,20 +4,14 @@
 
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, List, Mark, STALE_ABOUT, Str, content, open_set};
-use super::{FoldState, carry, lifecycle};
-use proscenium_model::{ArtifactId, EventType, EvidenceId, MemberRef, ReceivedAt, Surface};
+use super::{FoldState, carry, lifecycle, list};
+use proscenium_model::fact::{ArtifactFact, EvidenceFact};
+use proscenium_model::{ArtifactId, EventType, EvidenceId, ReceivedAt, Surface};
 use serde_json::{Map, Value, json};
 
 content! {
-    ARTIFACT = "artifact", "A deliverable: its kind, its version, and where to read it. Never its body.";
+    ARTIFACT = "artifact" of ArtifactFact, "A deliverable: its kind, its version, and where to read it. Never its body.";
     "status": Str, Always as STATUS with open_set(BY_EVENT), "The status as the owner states it, else the latest event.";
-    "title": Any, Sometimes, "The title.";
-    "kind": Any, Sometimes, "The kind of artifact.";
-    "preview": Any, Sometimes, "A short preview.";
-    "previewRef": Any, Sometimes, "A reference to a preview.";
-    "diffRef": Any, Sometimes, "A reference to the latest diff.";
-    "exportRef": Any, Sometimes, "A reference to the export.";
-    "version": Any, Sometimes, "The current version.";
     "versions": List, Sometimes as VERSIONS,
         "The newest 50 versions, without their bodies. `sequence`, `at` and `agentId` name the event, its time and its agent.";
     "error": Any, Sometimes as ERROR, "The error, while the artifact is failed.";
@@ -26,13 +20,8 @@ content! {
 }
 
 content! {
-    EVIDENCE = "evidence", "A citation, trace, replay, review or audit. Never its body.";
+    EVIDENCE = "evidence" of EvidenceFact { VERDICT = "verdict" }, "A citation, trace, replay, review or audit. Never its body.";
     "status": Any, Always, "The status as the owner states it, else the verdict; unknown if neither exists.";
-    "kind": Any, Sometimes, "The kind of evidence.";
-    "verdict": Any, Sometimes as VERDICT, "The verdict.";
-    "title": Any, Sometimes, "The title.";
-    "summary": Any, Sometimes, "The summary.";
-    "preview": Any, Sometimes, "A short preview.";
     "versions": List, Sometimes, "The newest 50 versions, without their bodies.";
     "refs": Any, Sometimes, "References to the evidence.";
 }
@@ -46,14 +35,6 @@ const BY_EVENT: &[&str] = &[
 
 /// The most versions in the list; the newest stay.
 const VERSIONS_MAX: usize = 50;
-
-#[rustfmt::skip]
-const MEMBERS: &[&str] = &[
-    "title", "name", "kind", "artifactKind", "artifactType", "mimeType", "mediaType", "language", "path", "preview", "previewRef",
-    "diffRef", "diffStat", "exportRef", "exportFormat", "bodyRef", "contentRef", "ref", "href", "url", "uri", "version",
-    "versionId", "versionRef", "size", "bytes", "sha256", "summary", "reason", "error", "message", "readOnly", "retryable",
-    "progress", "artifactRefs", "evidenceRefs", "remoteTaskId", "runtimeEntity",
-];
 
 /// Members that identify a version and its location.
 #[rustfmt::skip]
@@ -78,19 +59,22 @@ pub(super) fn artifact(envelope: &EnvelopeView, fold: &mut FoldState) {
         _ => return,
     };
     let Some(id) = envelope.ids.artifact.as_ref().map(ArtifactId::as_str) else { return };
+    let fact = envelope.fact();
+    // A version takes the time. The guard moves the bytes out of the envelope.
+    let ArtifactFact { status, versions, created_at: _, body: _, extra: _ } = &*fact;
     let received_at = fold.activities.received_at();
     let mut edit = fold.activities.open("artifact", id, Surface::ArtifactWorkspace, envelope.ids.agent.as_ref());
     lifecycle::clear_stale(&mut edit);
     // A failure or a deletion counts, even if the owner states another status.
     let is_plain = !matches!(envelope.event_type, E::ArtifactFailed | E::ArtifactDeleted);
-    edit.set(STATUS, envelope.text("status").filter(|_| is_plain).unwrap_or(by_class));
+    edit.set(STATUS, status.as_deref().filter(|_| is_plain).unwrap_or(by_class));
     if is_plain {
         edit.remove(ERROR);
     }
-    carry::members_in_brief(envelope, &mut edit, MEMBERS);
+    carry::copied_in_brief::<ArtifactFact>(envelope, &mut edit);
     carry::ids(envelope, &mut edit, &["taskId", "agentId", "toolCallId", "messageId"]);
     carry::refs(envelope, &mut edit);
-    match envelope.get("versions").and_then(MemberRef::list) {
+    match list(versions) {
         Some(versions) => {
             let versions: Vec<Value> = versions.iter().map(carry::brief).collect();
             edit.set(VERSIONS, carry::newest(&versions, VERSIONS_MAX));
@@ -117,14 +101,11 @@ pub(super) fn evidence(envelope: &EnvelopeView, fold: &mut FoldState) {
         return;
     }
     let Some(id) = envelope.ids.evidence.as_ref().map(EvidenceId::as_str) else { return };
+    let fact = envelope.fact();
+    let EvidenceFact { versions, extra: _ } = &*fact;
     let mut edit = fold.activities.open("evidence", id, Surface::TimelineEvidence, envelope.ids.agent.as_ref());
-    #[rustfmt::skip]
-    carry::members_in_brief(envelope, &mut edit, &[
-        "kind", "evidenceType", "status", "verdict", "title", "name", "summary", "preview", "previewRef", "source", "target",
-        "reviewer", "ref", "href", "url", "uri", "range", "traceId", "replayId", "version", "confidence", "reason", "error",
-        "message", "requestedFixes", "artifactRefs", "evidenceRefs", "size", "bytes", "sha256",
-    ]);
-    if let Some(versions) = envelope.get("versions").and_then(MemberRef::list) {
+    carry::copied_in_brief::<EvidenceFact>(envelope, &mut edit);
+    if let Some(versions) = list(versions) {
         let versions: Vec<Value> = versions.iter().map(carry::brief).collect();
         edit.set(VERSIONS, carry::newest(&versions, VERSIONS_MAX));
     }

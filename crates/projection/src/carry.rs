@@ -7,6 +7,7 @@
 use super::activity_set::Edit;
 use super::envelope_view::EnvelopeView;
 use super::members::{CLIPPED, Member, REFS, Str, WITHHELD};
+use proscenium_model::fact::FactFamily;
 use proscenium_model::{EvidenceId, Ids, MemberRef};
 use serde_json::{Map, Value};
 
@@ -21,9 +22,9 @@ const BODIES: &[&str] = &[
     "body", "content", "contents", "text", "data", "base64", "html", "markdown", "raw", "messages", "input_text", "output_text",
 ];
 
-/// Copies the members of these names.
-pub(super) fn members(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&str]) {
-    for name in names {
+/// Copies the members that a content has of this family.
+pub(super) fn copied<F: FactFamily>(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
+    for (name, _) in F::COPIED {
         match envelope.member(name) {
             Some(value) if value.is_null() => edit.remove_named(name),
             Some(value) => edit.set_named(name, value.into_value()),
@@ -32,9 +33,9 @@ pub(super) fn members(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&st
     }
 }
 
-/// Copies the members of these names in brief.
-pub(super) fn members_in_brief(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&str]) {
-    for name in names {
+/// Copies the members that a content has of this family, in brief.
+pub(super) fn copied_in_brief<F: FactFamily>(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
+    for (name, _) in F::COPIED {
         member_in_brief(edit, name, envelope.member(name));
     }
 }
@@ -84,10 +85,19 @@ pub(super) fn clipped_text(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
 }
 
 /// The first of these members that can serve as an id: a string that is a valid id, or a whole number.
-pub(super) fn name(envelope: &EnvelopeView, names: &[&str]) -> Option<String> {
-    let named = names.iter().find_map(|name| match envelope.get(name) {
-        Some(MemberRef::Text(text)) => EvidenceId::new(text).is_ok().then(|| text.to_owned()),
-        Some(MemberRef::Number(number)) if !number.is_f64() => Some(number.to_string()),
+pub(super) fn name<'f>(members: impl IntoIterator<Item = &'f Option<Box<Value>>>) -> Option<String> {
+    first_name(members.into_iter().filter_map(|member| member.as_deref().map(MemberRef::from)))
+}
+
+/// As [`name`], for members without a field.
+pub(super) fn named(envelope: &EnvelopeView, members: &[&str]) -> Option<String> {
+    first_name(members.iter().filter_map(|member| envelope.get(member)))
+}
+
+fn first_name<'f>(mut members: impl Iterator<Item = MemberRef<'f>>) -> Option<String> {
+    let named = members.find_map(|member| match member {
+        MemberRef::Text(text) => EvidenceId::new(text).is_ok().then(|| text.to_owned()),
+        MemberRef::Number(number) if !number.is_f64() => Some(number.to_string()),
         _ => None,
     });
     named.filter(|name| !name.is_empty())

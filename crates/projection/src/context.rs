@@ -6,24 +6,25 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, Mark, Str, TypedContent, WITHHELD, WITHHELD_ABOUT, content};
 use super::{FoldState, carry};
+use proscenium_model::fact::{CompactionFact, ContextFact, FactFamily, PermissionFact};
 use proscenium_model::{AgentId, EventType, Phase, Surface};
 use serde_json::Map;
 
 content! {
-    CONTEXT = "context",
+    CONTEXT = "context" of ContextFact,
     "The model's input: references, budgets, results and missing parts. The members have the source's names, bounded, without bodies.";
     "refs": Any, Sometimes, "References to the origin.";
 }
 
 content! {
-    COMPACTION = "compaction",
+    COMPACTION = "compaction" of CompactionFact,
     "A compaction of the model's memory. The members have the source's names, bounded, without bodies.";
     "status": Str, Always as STATUS, "running, completed, failed or cancelled; interrupted if the run ended first.";
     "withheld": Mark, Sometimes, WITHHELD_ABOUT;
 }
 
 content! {
-    PERMISSION = "permission",
+    PERMISSION = "permission" of PermissionFact,
     "The permissions that a policy grants. The members have the source's names, bounded. Members about one decision are removed by the next.";
     "toolCallId": Str, Sometimes, "The call that the last decision is about.";
     "actionId": Str, Sometimes, "The action that the decision answers.";
@@ -35,7 +36,7 @@ pub(super) fn context(envelope: &EnvelopeView, fold: &mut FoldState) {
     if envelope.event_type != EventType::ContextChanged {
         return;
     }
-    let id = carry::name(envelope, &["contextId"]).or_else(|| owner(envelope, fold)).unwrap_or_else(|| "context".into());
+    let id = carry::named(envelope, &["contextId"]).or_else(|| owner(envelope, fold)).unwrap_or_else(|| "context".into());
     let surface = if envelope.surface == Surface::Diagnostics { Surface::Diagnostics } else { Surface::InlineProcess };
     let mut edit = fold.activities.open("context", &id, surface, envelope.ids.agent.as_ref());
     carry::all_in_brief(envelope, &mut edit, &[]);
@@ -55,9 +56,8 @@ pub(super) fn compaction(envelope: &EnvelopeView, fold: &mut FoldState) {
         EventType::ContextCompactionCompleted => false,
         _ => return,
     };
-    let id = carry::name(envelope, &["compactionId", "id"])
-        .or_else(|| owner(envelope, fold))
-        .unwrap_or_else(|| COMPACTION.kind.into());
+    let id = carry::named(envelope, &["compactionId", "id"]);
+    let id = id.or_else(|| owner(envelope, fold)).unwrap_or_else(|| COMPACTION.kind.into());
     let mut edit = fold.activities.open(COMPACTION.kind, &id, Surface::InlineProcess, envelope.ids.agent.as_ref());
     if starts && edit.read(STATUS).is_some_and(|status| status != "running") {
         edit.replace(Map::new());
@@ -85,20 +85,22 @@ pub(super) fn end_compactions(fold: &mut FoldState) {
     }
 }
 
-/// Members about one decision; the next decision removes them.
-const DECISION_MEMBERS: &[&str] = &["status", "decision", "reason", "message", "risk", "toolName", "expiresAt"];
+/// Ids of the permissions.
+const PERMISSION_IDS: &[&str] = &["permissionId", "policyId"];
+/// Ids about one decision; the next decision removes them.
 const DECISION_IDS: &[&str] = &["toolCallId", "actionId", "agentId", "taskId"];
 
 pub(super) fn permission(envelope: &EnvelopeView, fold: &mut FoldState) {
     if envelope.event_type != EventType::PermissionChanged {
         return;
     }
-    let id = carry::name(envelope, &["permissionId", "policyId"]).or_else(|| owner(envelope, fold));
+    let id = carry::named(envelope, PERMISSION_IDS).or_else(|| owner(envelope, fold));
     let id = id.unwrap_or_else(|| "permission".into());
     let mut edit = fold.activities.open("permission", &id, Surface::TeamPolicy, envelope.ids.agent.as_ref());
     let mut stated = Vec::new();
     envelope.ids.for_each(|name, _| stated.push(name));
-    for member in DECISION_MEMBERS {
+    // All but the ids are about one decision; the next decision removes them.
+    for (member, _) in PermissionFact::COPIED.iter().filter(|(member, _)| !PERMISSION_IDS.contains(member)) {
         if envelope.member(member).is_none() {
             edit.remove_named(member);
         }

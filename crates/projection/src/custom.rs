@@ -9,7 +9,8 @@
 use super::envelope_view::EnvelopeView;
 use super::members::content;
 use super::{FoldState, diagnostics, patch, tool_call};
-use proscenium_model::{EventType, MemberRef, MessageId, Surface, ToolCallId};
+use proscenium_model::fact::{CallFact, StateFact};
+use proscenium_model::{EventType, MessageId, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
 
 content! {
@@ -19,10 +20,21 @@ content! {
 
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     use EventType as E;
-    if !matches!(envelope.event_type, E::ToolProgress | E::StateSnapshot | E::StateDelta) {
-        return;
-    }
-    let Some(kind) = envelope.text("activityType").filter(|kind| !kind.is_empty() && *kind != tool_call::KIND) else { return };
+    let (call, state);
+    let (kind, content, patch, replace) = match envelope.event_type {
+        E::ToolProgress => {
+            call = envelope.fact::<CallFact>();
+            let content = call.content.as_deref().or_else(|| call.extra.get("state"));
+            (call.activity_type.as_deref(), content, call.patch.as_deref(), call.replace)
+        }
+        E::StateSnapshot | E::StateDelta => {
+            state = envelope.fact::<StateFact>();
+            let content = state.content.as_deref().or(state.state.as_deref());
+            (state.activity_type.as_deref(), content, state.patch.as_deref(), state.replace)
+        }
+        _ => return,
+    };
+    let Some(kind) = kind.filter(|kind| !kind.is_empty() && *kind != tool_call::KIND) else { return };
     let call = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
     let Some(id) = call.or_else(|| envelope.ids.message.as_ref().map(MessageId::as_str)) else { return };
     let is_known = fold.activities.has_custom(kind, id);
@@ -30,23 +42,22 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     if edit.is_discarded() {
         return;
     }
-    let content = envelope.member("content").or_else(|| envelope.member("state"));
     let Some(content) = content else {
-        let Some(patch) = envelope.get("patch") else { return };
-        if let Err(error) = edit.apply(&patch::operations(&patch.to_value())) {
+        let Some(patch) = patch.filter(|patch| !patch.is_null()) else { return };
+        if let Err(error) = edit.apply(&patch::operations(patch)) {
             let note = json!({ "kind": "patch_not_applied", "activityType": kind, "activityId": id, "error": error });
             diagnostics::add_entry(fold, note);
         }
         return;
     };
     // AG-UI: a snapshot with `replace: false` is only for readers without the activity.
-    if is_known && envelope.get("replace") == Some(MemberRef::Flag(false)) {
+    if is_known && replace == Some(false) {
         return;
     }
     edit.replace(match content {
-        MemberRef::Value(Value::Object(content)) => content.clone(),
-        MemberRef::Text(text) => Map::from_iter([("text".to_owned(), json!([text]))]),
-        MemberRef::Value(Value::Null) => Map::new(),
-        other => Map::from_iter([("value".to_owned(), other.into_value())]),
+        Value::Object(content) => content.clone(),
+        Value::String(text) => Map::from_iter([("text".to_owned(), json!([text]))]),
+        Value::Null => Map::new(),
+        other => Map::from_iter([("value".to_owned(), other.clone())]),
     });
 }

@@ -5,6 +5,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Count, List, content};
 use super::{FoldState, entries_schema};
+use proscenium_model::fact::{DiagnosticFact, FactFamily};
 use proscenium_model::{EventType, MemberRef, Surface};
 use serde_json::{Value, json};
 
@@ -30,11 +31,12 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     if !is_diagnostic {
         return;
     }
-    let mut entry =
-        json!({ "sequence": envelope.sequence, "kind": envelope.text("kind").unwrap_or_else(|| envelope.event_type.as_str()) });
-    for member in ["message", "code", "severity", "status"] {
+    // By its name: facts of unknown types have no fields.
+    let kind = envelope.text("kind").unwrap_or_else(|| envelope.event_type.as_str());
+    let mut entry = json!({ "sequence": envelope.sequence, "kind": kind });
+    for (member, _) in DiagnosticFact::COPIED {
         if let Some(value @ (MemberRef::Text(_) | MemberRef::Number(_))) = envelope.get(member) {
-            entry[member] = value.into_value();
+            entry[*member] = value.into_value();
         }
     }
     push(fold, entry);

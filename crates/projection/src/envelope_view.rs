@@ -3,7 +3,7 @@
 //! The server applied the audience rule when it wrote the row (`log::row`), so the fold cannot read a hidden member by
 //! mistake.
 
-use proscenium_model::fact::{CallFact, Family, PayloadSeed, WordsFact};
+use proscenium_model::fact::{CallFact, Family, InPayload, PayloadSeed};
 use proscenium_model::visibility::HIDDEN_FAILURE;
 use proscenium_model::{EventType, Ids, MemberRef, Payload, Phase, ReceivedAt, Sequence, Surface};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -86,24 +86,10 @@ impl EnvelopeView {
         self.member(member).and_then(MemberRef::text)
     }
 
-    /// What the fact says of a tool call. A member at the envelope's top level wins.
+    /// What the fact says, as one of this family. A member at the envelope's top level wins.
     #[must_use]
-    pub fn call(&self) -> Cow<'_, CallFact> {
-        let call = match &self.payload {
-            Payload::Call(call) => Cow::Borrowed(&**call),
-            other => Cow::Owned(other.clone().into_map().into()),
-        };
-        CallFact::overlaid(call, &self.extra)
-    }
-
-    /// What the fact says in words. A member at the envelope's top level wins.
-    #[must_use]
-    pub fn words(&self) -> Cow<'_, WordsFact> {
-        let words = match &self.payload {
-            Payload::Words(words) => Cow::Borrowed(words),
-            other => Cow::Owned(other.clone().into_map().into()),
-        };
-        WordsFact::overlaid(words, &self.extra)
+    pub fn fact<F: InPayload>(&self) -> Cow<'_, F> {
+        self.payload.overlaid(&self.extra)
     }
 
     /// Whether the envelope states an end without its body, which this audience may not see.
@@ -115,7 +101,7 @@ impl EnvelopeView {
     /// Whether the envelope only states that a call failed which this audience may not see.
     #[must_use]
     pub fn is_hidden_failure(&self) -> bool {
-        self.is_withheld() && self.payload.as_call().is_some_and(|call| call.kind.as_deref() == Some(HIDDEN_FAILURE))
+        self.is_withheld() && self.payload.as_fact().is_some_and(|call: &CallFact| call.kind.as_deref() == Some(HIDDEN_FAILURE))
     }
 
     /// Whether it ends the run, and with it all open activities.
@@ -237,6 +223,7 @@ impl<'de> Deserialize<'de> for EnvelopeView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proscenium_model::WordsFact;
     use serde_json::json;
 
     fn envelope(envelope: &Value) -> EnvelopeView {
@@ -261,13 +248,14 @@ mod tests {
             json!({"toolName": "top", "payload": payload, "type": "tool.result"}),
         ] {
             let of = envelope(&text);
-            let call = of.call();
+            let call = of.fact::<CallFact>();
             assert_eq!((call.tool_name.as_deref(), call.output.as_deref()), (Some("top"), Some(&json!(1))));
             assert_eq!((of.text("toolName"), of.payload.text("toolName")), (Some("top"), Some("inner")));
             assert_eq!(of.member("ofTomorrow"), Some(MemberRef::Flag(true)));
         }
         let of = envelope(&json!({"type": "text.delta", "text": 7, "payload": {"text": "inner", "role": "user"}}));
-        assert_eq!((&of.words().text, of.words().role.as_deref(), of.text("text")), (&None, Some("user"), None));
+        let words = of.fact::<WordsFact>();
+        assert_eq!((&words.text, words.role.as_deref(), of.text("text")), (&None, Some("user"), None));
     }
 
     #[test]

@@ -416,6 +416,11 @@ fn stated(member: Option<&Value>) -> Option<Value> {
     member.filter(|value| !value.is_null()).cloned()
 }
 
+/// A fact's member, if it is a list.
+fn list(member: &Option<Box<Value>>) -> Option<&Vec<Value>> {
+    member.as_deref().and_then(Value::as_array)
+}
+
 #[cfg(test)]
 mod tests;
 

@@ -349,6 +349,8 @@ pub struct ContentSchema {
     pub about: &'static str,
     /// The members, in the order of their documentation.
     pub members: &'static [MemberSchema],
+    /// The members that it takes from facts as they are, with their meanings; the declared ones go before.
+    pub copied: &'static [(&'static str, &'static str)],
 }
 
 impl ContentSchema {
@@ -364,7 +366,10 @@ impl ContentSchema {
         };
         let always = self.members.iter().filter(|member| member.presence == Presence::Always);
         let required: Vec<_> = always.map(|member| member.name).collect();
-        let properties: Map<_, _> = self.members.iter().map(described).collect();
+        let mut properties: Map<_, _> = self.members.iter().map(described).collect();
+        for (name, about) in self.copied.iter().filter(|(_, about)| !about.is_empty()) {
+            properties.entry(*name).or_insert_with(|| json!({ "description": about }));
+        }
         let Value::Object(object) = json!({
             "type": "object",
             "properties": properties,
@@ -394,15 +399,20 @@ impl ContentSchema {
 
 /// Declares a content: constants for its members, and the table of all of them.
 ///
-/// A row is `"name": Type, Always | Sometimes [as CONSTANT] [with schema], "meaning";`. Contents share some constants.
+/// A row is `"name": Type, Always | Sometimes [as CONSTANT] [with schema], "meaning";`. Contents share some constants. Of a
+/// family of facts, a content also has the copied members; those that code reads have a constant, too.
 macro_rules! content {
-    ($table:ident = $kind:literal, $about:literal; $(
+    ($table:ident = $kind:literal $(of $fact:ident $({ $($copied:ident = $copied_name:literal),+ })?)?, $about:literal; $(
         $name:literal: $type:ty, $presence:ident $(as $member:ident)? $(with $schema:expr)?, $doc:expr;
     )*) => {
         $($(
             #[doc = concat!("`", $name, "`")]
             pub const $member: $crate::members::Member<$type> = $crate::members::Member::new($name);
         )?)*
+        $($($(
+            #[doc = concat!("`", $copied_name, "`")]
+            pub const $copied: $crate::members::Member<$crate::members::Any> = $crate::members::Member::new($copied_name);
+        )+)?)?
 
         /// The declared members of the content.
         pub static $table: $crate::members::ContentSchema = $crate::members::ContentSchema {
@@ -414,8 +424,11 @@ macro_rules! content {
                 about: $doc,
                 schema: || $crate::members::content!(@schema $type $(, $schema)?),
             }),*],
+            copied: $crate::members::content!(@copied $($fact)?),
         };
     };
+    (@copied) => { &[] };
+    (@copied $fact:ty) => { <$fact as proscenium_model::fact::FactFamily>::COPIED };
     (@schema $type:ty) => { <$type as $crate::members::MemberType>::schema() };
     (@schema $type:ty, $schema:expr) => {{
         let _: std::marker::PhantomData<$type>;

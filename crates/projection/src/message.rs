@@ -9,8 +9,9 @@ use super::envelope_view::{EnvelopeView, FactText};
 use super::members::{
     Any, CLIPPED, Flag, List, Mark, PARTS, REFS, Str, TEXT, TextStatus, TypedContent, WITHHELD, WITHHELD_ABOUT, content,
 };
-use super::{FoldState, carry, message_key};
-use proscenium_model::{AgentId, EventType, MemberRef, PartId, PartKind, Surface, WordsFact};
+use super::{FoldState, carry, list, message_key};
+use proscenium_model::fact::{MessagesFact, WordsFact};
+use proscenium_model::{AgentId, EventType, PartId, PartKind, Surface};
 use serde_json::{Map, Value, json};
 
 /// The activity type.
@@ -49,19 +50,12 @@ pub mod part {
     }
 }
 
-/// Members of a part that is not plain text: an image, a file, a file change, a reference.
-#[rustfmt::skip]
-const PART_MEMBERS: &[&str] = &[
-    "title", "name", "path", "url", "uri", "href", "ref", "source", "mediaType", "mimeType", "alt", "language", "range", "size",
-    "bytes", "sha256", "diff", "diffRef", "diffStat", "previewRef", "versionId", "citations", "artifactRefs", "evidenceRefs",
-];
-
 /// The most parts of one message. Further ones are left out, and the message says so (`clipped`).
 pub(super) const PARTS_MAX: usize = 4096;
 
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     match envelope.event_type {
-        EventType::TextDelta | EventType::TextFinal => add_words(envelope, &envelope.words(), fold),
+        EventType::TextDelta | EventType::TextFinal => add_words(envelope, &envelope.fact(), fold),
         EventType::MessagesSnapshot => snapshot(envelope, fold),
         _ => {}
     }
@@ -166,7 +160,7 @@ fn carry_part_members(envelope: &EnvelopeView, part: &mut Edit<'_>) {
     if PartKind::from(part.read(part::KIND).unwrap_or_default()).is_text() {
         return;
     }
-    carry::members_in_brief(envelope, part, PART_MEMBERS);
+    carry::copied_in_brief::<WordsFact>(envelope, part);
     carry::ids(envelope, part, &["artifactId", "evidenceId", "toolCallId", "taskId"]);
 }
 
@@ -237,8 +231,10 @@ fn complete_part(edit: &mut Edit<'_>, at: usize, whole: Option<FactText<'_>>) {
 }
 
 fn snapshot(envelope: &EnvelopeView, fold: &mut FoldState) {
-    let is_repair = envelope.text("mode") == Some("repair");
-    for message in envelope.get("messages").and_then(MemberRef::list).into_iter().flatten() {
+    let fact = envelope.fact();
+    let MessagesFact { messages, mode, extra: _ } = &*fact;
+    let is_repair = mode.as_deref() == Some("repair");
+    for message in list(messages).into_iter().flatten() {
         let id = message.get("messageId").or_else(|| message.get("id")).and_then(Value::as_str);
         let Some(id) = id.filter(|id| !id.is_empty()) else { continue };
         let named = message.get("agentId").and_then(Value::as_str).and_then(|id| AgentId::new(id).ok());

@@ -3,6 +3,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{List, content};
 use super::{FoldState, carry, entries_schema};
+use proscenium_model::fact::{FactFamily, MetricFact};
 use proscenium_model::{AgentId, EventType, Surface};
 use serde_json::{Map, Value, json};
 
@@ -14,8 +15,6 @@ content! {
 
 /// The most entries that the activity keeps; the log has all of them.
 const ENTRIES_MAX: usize = 50;
-
-const MEMBERS: &[&str] = &["name", "kind", "value", "unit", "model", "durationMs", "costUsd", "usage", "message"];
 
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     let is_metric = match &envelope.event_type {
@@ -31,7 +30,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         entry.insert("type".into(), json!(envelope.event_type));
     }
     entry.extend(envelope.ids.agent.as_ref().map(|agent: &AgentId| ("agentId".to_owned(), json!(agent))));
-    for member in MEMBERS {
+    for (member, _) in MetricFact::COPIED {
         entry.extend(envelope.get(member).map(|value| ((*member).to_owned(), carry::brief(value))));
     }
     let mut edit = fold.activities.open("metrics", "metrics", Surface::Diagnostics, None);

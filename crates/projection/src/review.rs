@@ -3,17 +3,14 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, Mark, STALE_ABOUT, Str, TOPOLOGY_ABOUT, WITHHELD, WITHHELD_ABOUT, content};
 use super::{FoldState, carry, lifecycle, topology_schema};
+use proscenium_model::fact::ReviewFact;
 use proscenium_model::{EventType, Phase, Surface};
+use serde_json::Value;
 
 content! {
-    REVIEW = "review", "A request to a reviewer, and its verdict.";
+    REVIEW = "review" of ReviewFact { VERDICT = "verdict", REQUESTED_FIXES = "requestedFixes" }, "A request to a reviewer, and its verdict.";
     "status": Str, Always as STATUS,
         "requested, reviewing, passed, changes_requested, failed and others; completed if no verdict states more.";
-    "reviewer": Any, Sometimes, "The reviewer.";
-    "target": Any, Sometimes, "The object under review.";
-    "verdict": Any, Sometimes as VERDICT, "The verdict.";
-    "evidenceRefs": Any, Sometimes, "The evidence for the verdict.";
-    "requestedFixes": Any, Sometimes as REQUESTED_FIXES, "The changes that the reviewer requests.";
     "refs": Any, Sometimes, "Further references.";
     "topology": Str, Sometimes with topology_schema(), TOPOLOGY_ABOUT;
     "stale": Mark, Sometimes, STALE_ABOUT;
@@ -29,7 +26,9 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         EventType::ReviewCompleted => false,
         _ => return,
     };
-    let Some(id) = carry::name(envelope, &["reviewId"]) else { return };
+    let fact = envelope.fact();
+    let ReviewFact { review, status, verdict, extra: _ } = &*fact;
+    let Some(id) = carry::name([review]) else { return };
     let mut edit = fold.activities.open("review", &id, Surface::ReviewLane, envelope.ids.agent.as_ref());
     lifecycle::clear_stale(&mut edit);
     edit.remove(WITHHELD);
@@ -42,17 +41,16 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         (true, _) => "requested",
         (false, Phase::Failed) => "failed",
         (false, Phase::Cancelled) => "cancelled",
-        (false, _) => envelope.text("verdict").filter(|verdict| VERDICTS.contains(verdict)).unwrap_or("completed"),
+        (false, _) => {
+            let verdict = verdict.as_deref().and_then(Value::as_str);
+            verdict.filter(|verdict| VERDICTS.contains(verdict)).unwrap_or("completed")
+        }
     };
-    edit.set(STATUS, envelope.text("status").unwrap_or(by_class));
+    edit.set(STATUS, status.as_deref().unwrap_or(by_class));
     if envelope.is_withheld() {
         return edit.set(WITHHELD, true);
     }
-    #[rustfmt::skip]
-    carry::members(envelope, &mut edit, &[
-        "reviewer", "target", "verdict", "evidenceRefs", "artifactRefs", "requestedFixes", "summary", "reason", "title",
-        "topology",
-    ]);
+    carry::copied::<ReviewFact>(envelope, &mut edit);
     carry::ids(envelope, &mut edit, &["evidenceId", "artifactId", "taskId", "agentId"]);
     carry::refs(envelope, &mut edit);
 }

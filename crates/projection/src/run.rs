@@ -1,11 +1,13 @@
 //! `run`: the state of the run. The first visible fact opens it; its end is visible to every audience.
 
+use super::activity_set::Edit;
 use super::envelope_view::EnvelopeView;
 use super::members::{
-    Any, Count, Fits, Flag, List, Mark, MemberType, Object, STALE, Str, WITHHELD, WITHHELD_ABOUT, content, open_set,
+    Any, Count, Fits, Flag, List, Mark, Member, MemberType, Object, STALE, Str, WITHHELD, WITHHELD_ABOUT, content, open_set,
 };
-use super::{FoldState, bodies};
-use proscenium_model::{AgentId, EventType, MemberRef, Phase, RunId, SessionId, Surface, ThreadId, Topology};
+use super::{FoldState, bodies, stated};
+use proscenium_model::fact::{CallFact, FactFamily, MetricFact, RunFact};
+use proscenium_model::{AgentId, EventType, Phase, RunId, SessionId, Surface, ThreadId, Topology};
 use proscenium_sources::ledger::Status;
 use serde_json::{Map, Value, json};
 
@@ -114,35 +116,49 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
             edit.remove(DETAIL);
         }
     }
-    if envelope.event_type.is_run_boundary() || envelope.event_type == EventType::RunStatus {
-        edit.set_some(TOPOLOGY, envelope.text("topology"));
+    match envelope.event_type {
+        EventType::RunStarted | EventType::RunStatus | EventType::RunFinished | EventType::RunFailed => {
+            apply(envelope, &envelope.fact(), &mut edit, is_same, *is_late);
+        }
+        // Progress of an unknown call (Ethos joins progress to calls only by the tool's name), or of none.
+        EventType::ToolProgress if envelope.ids.tool_call.is_none() && envelope.fact::<CallFact>().activity_type.is_none() => {
+            edit.push_bounded(NOTICES, notice(envelope), NOTICES_MAX);
+        }
+        EventType::MetricChanged => add_usage(&mut edit, USAGE, &envelope.fact::<MetricFact>().usage),
+        _ => {}
     }
+}
+
+/// Applies what a fact says of the run.
+///
+/// The pattern names every member: a new one does not compile before the fold uses or ignores it here.
+fn apply(envelope: &EnvelopeView, fact: &RunFact, edit: &mut Edit<'_>, is_same: bool, is_late: bool) {
+    #[rustfmt::skip]
+    let RunFact {
+        status, message, error, retryable, result, topology, parent_run, stale, synthetic,
+        // Others read the first ones. The usage of a run is the sum of its model calls.
+        attempt: _, title: _, unread: _, pinned: _, continues: _, cancelled_by: _, cause: _,
+        usage: _, duration_ms: _, cost_usd: _, extra: _,
+    } = fact;
+    edit.set_some(TOPOLOGY, topology.as_deref());
     match envelope.event_type {
         EventType::RunStarted => {
             edit.remove(MESSAGE);
-            let parent = envelope.text("parentRunId").or_else(|| envelope.related("parentRunId").and_then(Value::as_str));
+            let parent = parent_run.as_deref().or_else(|| envelope.related("parentRunId").and_then(Value::as_str));
             edit.set_some(PARENT_RUN_ID, parent.filter(|parent| RunId::new(parent).is_ok()));
         }
-        // Only the first end counts; a second one does not change the run's state.
-        EventType::RunFinished | EventType::RunFailed if !*is_late => {
-            edit.set_some(WITHHELD, envelope.is_withheld().then_some(true));
-            for member in [ERROR, RETRYABLE, SYNTHETIC, RESULT] {
-                edit.set_some(member, envelope.get(member.name()).map(MemberRef::into_value));
-            }
-            bodies::carry(envelope, &mut edit, &[("result", "result"), ("error", "error")]);
-        }
         // The server's own fact: it received nothing from the run.
-        EventType::RunStatus if envelope.get("stale").is_some() => {}
+        EventType::RunStatus if stale.is_some() => {}
         EventType::RunStatus => {
-            let (message, status) = (envelope.text("message"), envelope.text("status"));
             // A step or a notice does not change the run's state.
             let is_news = status.is_some() || !is_same;
             match message {
-                Some(message) => edit.set(MESSAGE, message),
+                Some(message) => edit.set(MESSAGE, message.as_str()),
                 None if is_news => edit.remove(MESSAGE),
                 None => {}
             }
-            match status.filter(|word| !Phase::NAMES.contains(word) && *word != run.status.as_str()) {
+            let run_status = edit.read(STATUS).map_or("", Status::as_str);
+            match status.as_deref().filter(|word| !Phase::NAMES.contains(word) && *word != run_status) {
                 Some(word) => edit.set(DETAIL, word),
                 None if is_news => edit.remove(DETAIL),
                 None => {}
@@ -151,29 +167,36 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
                 edit.push_bounded(NOTICES, notice(envelope), NOTICES_MAX);
             }
         }
-        // Progress of an unknown call (Ethos joins progress to calls only by the tool's name), or of none.
-        EventType::ToolProgress if envelope.ids.tool_call.is_none() && envelope.get("activityType").is_none() => {
-            edit.push_bounded(NOTICES, notice(envelope), NOTICES_MAX);
+        // Only the first end counts; a second one does not change the run's state.
+        _ if is_late => {}
+        _ => {
+            edit.set_some(WITHHELD, envelope.is_withheld().then_some(true));
+            edit.set_some(ERROR, stated(error.as_deref()));
+            edit.set_some(RETRYABLE, stated(retryable.as_deref()));
+            edit.set_some(SYNTHETIC, synthetic.map(Value::from));
+            edit.set_some(RESULT, stated(result.as_deref()));
+            bodies::carry(envelope, edit, &[("result", "result"), ("error", "error")]);
         }
-        EventType::MetricChanged => {
-            if let Some(usage) = envelope.get("usage").and_then(MemberRef::object) {
-                let sum = summed(edit.read(USAGE), usage);
-                edit.set(USAGE, sum);
-            }
-        }
-        _ => {}
     }
 }
 
 /// The members of a notice.
 fn notice(envelope: &EnvelopeView) -> Value {
     let mut notice = json!({ "sequence": envelope.sequence });
-    for member in ["toolName", "message", "progress", "status", "severity", "code"] {
+    for (member, _) in RunFact::COPIED {
         if let Some(value) = envelope.get(member) {
-            notice[member] = value.into_value();
+            notice[*member] = value.into_value();
         }
     }
     notice
+}
+
+/// Adds the usage of a model call to the sum of those before.
+pub(super) fn add_usage(edit: &mut Edit<'_>, member: Member<Object>, usage: &Option<Box<Value>>) {
+    if let Some(usage) = usage.as_deref().and_then(Value::as_object) {
+        let sum = summed(edit.read(member), usage);
+        edit.set(member, sum);
+    }
 }
 
 /// Whether a fact of this class shows that an agent works.
@@ -187,7 +210,7 @@ pub(super) fn mark_omissions(fold: &mut FoldState) {
 }
 
 /// The sum of two usages: each model call reports its own.
-pub(super) fn summed(known: Option<&Map<String, Value>>, more: &Map<String, Value>) -> Map<String, Value> {
+fn summed(known: Option<&Map<String, Value>>, more: &Map<String, Value>) -> Map<String, Value> {
     let mut sum = known.cloned().unwrap_or_default();
     for (member, value) in more {
         let total = match (sum.get(member), value) {

@@ -3,19 +3,15 @@
 //! Never its messages.
 
 use super::envelope_view::EnvelopeView;
-use super::members::{Any, Str, content};
+use super::members::{Str, content};
 use super::{FoldState, carry};
+use proscenium_model::fact::SessionFact;
 use proscenium_model::{EventType, SessionId, Surface};
 
 content! {
-    SESSION = "session",
+    SESSION = "session" of SessionFact,
     "The frame of a session: title, status, unread state. The members have the source's names, bounded. Never its messages.";
     "status": Str, Always as STATUS, "The status as a fact states it, else open or closed; unknown if no fact states it.";
-    "title": Any, Sometimes, "The title.";
-    "preview": Any, Sometimes, "A short preview.";
-    "unread": Any, Sometimes, "The unread state, from its source.";
-    "pinned": Any, Sometimes, "Whether the session is pinned.";
-    "stale": Any, Sometimes, "Whether the session may be outdated.";
     "parentSessionId": Str, Sometimes, "The parent session.";
 }
 

@@ -9,6 +9,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, Flag, Object, content};
 use super::{FoldState, bodies, diagnostics, patch};
+use proscenium_model::fact::StateFact;
 use proscenium_model::{EventType, Surface};
 use serde_json::{Map, Value, json};
 
@@ -28,24 +29,27 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         EventType::StateDelta => false,
         _ => return,
     };
+    let fact = envelope.fact();
+    // `custom` has the others.
+    let StateFact { state, patch, activity_type, content: _, replace: _, extra: _ } = &*fact;
     // A state with a type is an activity of the source.
-    if envelope.text("activityType").is_some() {
+    if activity_type.is_some() {
         return;
     }
     let surface = if envelope.surface == Surface::Unknown { Surface::Custom } else { envelope.surface.clone() };
     if is_snapshot {
-        let Some(state) = envelope.member("state") else { return };
+        let Some(state) = state.as_deref() else { return };
         let mut content = Map::new();
-        STATE.put(&mut content, state.into_value());
+        STATE.put(&mut content, state.clone());
         bodies::add(envelope, &mut content, ("state", "state"));
         return fold.activities.open(KIND, KIND, surface, None).replace(content);
     }
-    let Some(patch) = envelope.get("patch") else { return };
+    let Some(patch) = patch.as_deref().filter(|patch| !patch.is_null()) else { return };
     let mut edit = fold.activities.open(KIND, KIND, surface, None);
     if !edit.has(STATE) {
         edit.set(STATE, json!({}));
     }
-    let patch: Vec<Value> = patch::operations(&patch.to_value()).into_iter().map(under_state).collect();
+    let patch: Vec<Value> = patch::operations(patch).into_iter().map(under_state).collect();
     match edit.apply(&patch) {
         Ok(()) => bodies::follow_patch(envelope, &mut edit, &patch),
         Err(error) => {

@@ -24,17 +24,17 @@ content! {
 
 /// The declared members of a plan: those of reasoning.
 pub static PLAN: ContentSchema =
-    ContentSchema { kind: "plan", about: "A plan of the model, beside its messages.", members: REASONING.members };
+    ContentSchema { kind: "plan", about: "A plan of the model, beside its messages.", members: REASONING.members, copied: &[] };
 
 pub(super) fn reasoning(envelope: &EnvelopeView, fold: &mut FoldState) {
     if matches!(envelope.event_type, EventType::ReasoningDelta | EventType::ReasoningSummary) {
-        add_words("reasoning", envelope, &envelope.words(), fold);
+        add_words("reasoning", envelope, &envelope.fact(), fold);
     }
 }
 
 pub(super) fn plan(envelope: &EnvelopeView, fold: &mut FoldState) {
     if matches!(envelope.event_type, EventType::PlanDelta | EventType::PlanFinal) {
-        add_words("plan", envelope, &envelope.words(), fold);
+        add_words("plan", envelope, &envelope.fact(), fold);
     }
 }
 

@@ -112,11 +112,11 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         E::ActionRequired => link_action(envelope, fold),
         E::ActionResolved => on_action_resolved(envelope, fold),
         E::ToolStarted | E::ToolArgs | E::ToolProgress | E::ToolOutputDelta | E::ToolResult | E::ToolFailed => {
-            fold_fact(envelope, &envelope.call(), fold);
+            fold_fact(envelope, &envelope.fact(), fold);
         }
         // A reporter's activity may arrive as a state.
         E::StateSnapshot | E::StateDelta if envelope.text("activityType") == Some(KIND) => {
-            fold_fact(envelope, &envelope.call(), fold);
+            fold_fact(envelope, &envelope.fact(), fold);
         }
         _ => {}
     }

@@ -12,5 +12,6 @@ export { Producer, Recording, Reporter, type ProducerOptions } from "./producer.
 export { QueueFull, Rejected, Unreachable, type Counters, type RejectedFact } from "./publisher.js";
 export { currentRun, Message, Run, type ActionKind, type ActionOption, type ActionOutcome } from "./run.js";
 export type { Server } from "./transport.js";
-export type { CallPayload, ControlName, EventType, Fact, Owner, Persistence, Phase, Scope, Surface, Topology, WordsPayload } from "./vocabulary.js";
+export type { Audience } from "./client/types.js";
+export type * from "./vocabulary.js";
 export { Control, worker, type ControlDocument, type DecidedBy, type WorkerOptions } from "./worker.js";

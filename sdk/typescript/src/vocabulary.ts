@@ -287,6 +287,700 @@ export interface WordsPayload {
   status?: string | undefined;
   /** Whether the body is for a narrower audience than this reader's. */
   withheld?: boolean | undefined;
+  /** The title of an image, a file, a file change or a reference. */
+  title?: unknown;
+  name?: unknown;
+  path?: unknown;
+  url?: unknown;
+  uri?: unknown;
+  href?: unknown;
+  ref?: unknown;
+  source?: unknown;
+  mediaType?: unknown;
+  mimeType?: unknown;
+  alt?: unknown;
+  language?: unknown;
+  range?: unknown;
+  size?: unknown;
+  bytes?: unknown;
+  sha256?: unknown;
+  diff?: unknown;
+  diffRef?: unknown;
+  diffStat?: unknown;
+  previewRef?: unknown;
+  versionId?: unknown;
+  citations?: unknown;
+  artifactRefs?: unknown;
+  evidenceRefs?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of a run: its start, its status or its end. */
+export interface RunPayload {
+  /** The reason why it failed: `{code?, message}`. */
+  error?: unknown;
+  /** Whether the run's owner would accept another attempt. */
+  retryable?: unknown;
+  /** The result of the run. */
+  result?: unknown;
+  /** The usage of the run's model calls. Readers get those of `metric.changed`. */
+  usage?: unknown;
+  /** How long the run took, in milliseconds. */
+  durationMs?: number | undefined;
+  /** What the run cost, in US dollars. */
+  costUsd?: number | undefined;
+  /** The number of the attempt, as its source counts. */
+  attempt?: number | undefined;
+  /** How the work is organised. */
+  topology?: string | undefined;
+  /** The run that started this one. */
+  parentRunId?: string | undefined;
+  /** The title of the run. */
+  title?: string | undefined;
+  /** The number of unread things, or whether there are any. */
+  unread?: unknown;
+  /** Whether the run is pinned. */
+  pinned?: boolean | undefined;
+  /** On `run.status`: the server has received nothing from the run for too long. Only the server writes it. */
+  stale?: boolean | undefined;
+  /** Whether the server ended the run, because its runtime was gone. Only the server writes it. */
+  synthetic?: boolean | undefined;
+  /** Whether a start belongs to the attempt at work. Only the server writes it. */
+  continues?: boolean | undefined;
+  /** The control that stopped the run. Only the server writes it. */
+  cancelledBy?: string | undefined;
+  /** The error of a run that a control stopped. Only the server writes it. */
+  cause?: unknown;
+  /** The tool that a notice is about. */
+  toolName?: unknown;
+  /** What the run does now, for people. */
+  message?: string | undefined;
+  /** The progress that a notice reports. */
+  progress?: unknown;
+  /** The status, in the runtime's words. */
+  status?: string | undefined;
+  /** The severity of a notice. */
+  severity?: unknown;
+  /** The code of a notice. */
+  code?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of a request that waits for a decision. */
+export interface ActionPayload {
+  /** The kind of the request. */
+  kind?: string | undefined;
+  /** The kind of a requested credential. */
+  credentialKind?: string | undefined;
+  /** The decision. */
+  outcome?: string | undefined;
+  /** The answer. */
+  value?: unknown;
+  /** The control that decides the request. Only the server writes it. */
+  controlId?: unknown;
+  /** Who decided, as the server knows it. Only the server writes it. */
+  decidedBy?: unknown;
+  /** Who decided, as the producer says. */
+  resolvedBy?: unknown;
+  /** The version of the question, from the second on. Only the server writes it. */
+  questionVersion?: unknown;
+  /** Whether the server closed the request. Only the server writes it. */
+  synthetic?: boolean | undefined;
+  /** The request in one line. */
+  title?: unknown;
+  /** The text of the request. */
+  message?: unknown;
+  /** The reason for the request. */
+  reason?: unknown;
+  /** A longer description of the request. */
+  description?: unknown;
+  /** The schema of the expected answer: the same as responseSchema. */
+  schema?: unknown;
+  /** The schema of the expected answer. */
+  responseSchema?: unknown;
+  /** The choices. */
+  options?: unknown;
+  /** The answer if none is given. */
+  default?: unknown;
+  /** The risk of the action. */
+  risk?: unknown;
+  /** The scope of the approval. */
+  scope?: unknown;
+  /** The tool that needs approval; the call's tool if the source names only the call. */
+  toolName?: unknown;
+  /** The arguments that need approval, by the older name of parameters. */
+  input?: unknown;
+  /** The part of the arguments that clients may show. */
+  safeInput?: unknown;
+  /** The tool's arguments; the call's arguments if the source names only the call. */
+  parameters?: unknown;
+  /** Further members of the request, with the source's own names. */
+  payload?: unknown;
+  /** The plan that needs approval. */
+  plan?: unknown;
+  /** The version of the artifact. */
+  versionId?: unknown;
+  artifactRefs?: unknown;
+  evidenceRefs?: unknown;
+  /** The time until which the request can be answered, from its source. */
+  expiresAt?: unknown;
+  /** The scope of the permission. */
+  policyScope?: unknown;
+  /** The agents through which a delegated request passed. */
+  parentRouting?: unknown;
+  agentName?: unknown;
+  teamName?: unknown;
+  runtimeEntity?: unknown;
+  resumeMode?: unknown;
+  sourceActionId?: unknown;
+  sourceToolCallId?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of a control: how far it is on its way to its owner. Only the server writes it. */
+export interface ControlPayload {
+  /** The status of the control. */
+  status?: string | undefined;
+  /** The control. */
+  controlId?: unknown;
+  /** Who made the control. */
+  decidedBy?: unknown;
+  /** The number of the delivery. */
+  attempt?: number | undefined;
+  /** Whether the control is delivered again. */
+  requeued?: boolean | undefined;
+  /** Why the owner did not take it. */
+  reason?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of an agent: a teammate, a worker or a remote collaborator. */
+export interface AgentPayload {
+  /** The agent's name. */
+  agentName?: string | undefined;
+  /** The status of the agent. */
+  status?: string | undefined;
+  /** The usage of a model call. */
+  usage?: unknown;
+  /** The agent's team. */
+  teamName?: unknown;
+  teamId?: unknown;
+  /** The agent's role in the team. */
+  role?: unknown;
+  runtimeEntity?: unknown;
+  /** The status of the agent's runtime. */
+  runtimeStatus?: string | undefined;
+  /** The status of the agent's last turn. */
+  latestTurnStatus?: unknown;
+  /** The number of turns that wait for the agent. */
+  queuedTurnCount?: unknown;
+  /** The origin of the agent. */
+  source?: unknown;
+  color?: unknown;
+  avatar?: unknown;
+  /** The model that the agent uses. */
+  model?: unknown;
+  /** The agent's policy. */
+  policy?: unknown;
+  /** A reference to the agent's transcript. */
+  transcriptRef?: unknown;
+  spawnReason?: unknown;
+  reason?: unknown;
+  summary?: unknown;
+  resultRef?: unknown;
+  toolCount?: unknown;
+  durationMs?: unknown;
+  queueReason?: unknown;
+  retryableOverload?: unknown;
+  providerConcurrencyGroup?: unknown;
+  providerParallelBudget?: unknown;
+  /** A reference to the remote agent's card. */
+  capabilityRef?: unknown;
+  /** The agent's task at the remote agent. */
+  remoteTaskId?: unknown;
+  /** The input that the agent needs. */
+  inputNeeds?: unknown;
+  /** The permissions that the agent needs. */
+  authNeeds?: unknown;
+  /** The agent's schedule. */
+  schedule?: unknown;
+  /** The reason why the agent was woken. */
+  wakeReason?: unknown;
+  /** A reference to the agent's last run. */
+  lastRunRef?: unknown;
+  message?: unknown;
+  error?: unknown;
+  topology?: unknown;
+  /** A reference to the agent's current run. */
+  currentRunRef?: unknown;
+  nextRunAt?: unknown;
+  agentCard?: unknown;
+  workItemId?: unknown;
+  assignee?: unknown;
+  /** The reason why the agent is blocked. */
+  blocker?: unknown;
+  /** The progress of the agent's work. */
+  progress?: unknown;
+  /** The work that must be done before. */
+  dependencies?: unknown;
+  /** Artifacts that the agent made or needs. */
+  artifactRefs?: unknown;
+  /** Evidence for the agent's work. */
+  evidenceRefs?: unknown;
+  permissionMode?: unknown;
+  sandbox?: unknown;
+  planMode?: unknown;
+  budget?: unknown;
+  toolActivity?: unknown;
+  pendingInput?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of a task: a queued turn, a work item, a background job or a remote task. */
+export interface TaskPayload {
+  /** The status as the owner states it. */
+  status?: string | undefined;
+  /** The kind of the task in its runtime. */
+  runtimeEntity?: string | undefined;
+  /** The comments on the board. */
+  comments?: unknown;
+  /** One further comment. */
+  comment?: unknown;
+  /** The attempts, or their number. */
+  attempts?: unknown;
+  runtimeStatus?: string | undefined;
+  latestTurnStatus?: unknown;
+  /** The title of the task. */
+  title?: unknown;
+  /** The assignee of the task. */
+  assignee?: unknown;
+  owner?: unknown;
+  /** The reason why the task is blocked. */
+  blocker?: unknown;
+  /** The priority of the task. */
+  priority?: unknown;
+  /** The tasks that must be done before. */
+  dependencies?: unknown;
+  /** The progress of the task. */
+  progress?: unknown;
+  /** The schedule of the task. */
+  schedule?: unknown;
+  /** The reason why the task was woken. */
+  wakeReason?: unknown;
+  /** A reference to the task's last run. */
+  lastRunRef?: unknown;
+  /** A reference to the remote agent's card. */
+  capabilityRef?: unknown;
+  /** The input that the task needs. */
+  inputNeeds?: unknown;
+  /** The permissions that the task needs. */
+  authNeeds?: unknown;
+  workItemId?: unknown;
+  remoteTaskId?: unknown;
+  /** Artifacts that the task made or needs. */
+  artifactRefs?: unknown;
+  /** Evidence for the task. */
+  evidenceRefs?: unknown;
+  resultRef?: unknown;
+  transcriptRef?: unknown;
+  summary?: unknown;
+  reason?: unknown;
+  spawnReason?: unknown;
+  message?: unknown;
+  error?: unknown;
+  queuedTurnCount?: unknown;
+  queueReason?: unknown;
+  retryableOverload?: unknown;
+  providerConcurrencyGroup?: unknown;
+  providerParallelBudget?: unknown;
+  agentName?: unknown;
+  teamName?: unknown;
+  teamId?: unknown;
+  usage?: unknown;
+  durationMs?: unknown;
+  toolCount?: unknown;
+  topology?: unknown;
+  /** The party that has claimed the task. */
+  claimedBy?: unknown;
+  claims?: unknown;
+  currentRunRef?: unknown;
+  nextRunAt?: unknown;
+  agentCard?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of a team and its limits. */
+export interface TeamPayload {
+  /** The id of the team; its name if it has none. */
+  teamId?: unknown;
+  /** How the work is organised. */
+  topology?: string | undefined;
+  /** The members of the team. */
+  members?: unknown;
+  /** As `members`. */
+  agents?: unknown;
+  /** As `members`. */
+  roster?: unknown;
+  /** The team's name. */
+  teamName?: unknown;
+  /** The team's phase: forming, active, waiting, merging, done. */
+  teamPhase?: unknown;
+  /** The number of members that may work at once. */
+  teamParallelBudget?: unknown;
+  /** The number of members at work. */
+  teamActiveCount?: unknown;
+  /** The number of members that wait. */
+  teamQueuedCount?: unknown;
+  status?: unknown;
+  title?: unknown;
+  summary?: unknown;
+  runtimeEntity?: unknown;
+  providerConcurrencyGroup?: unknown;
+  providerParallelBudget?: unknown;
+  queueReason?: unknown;
+  retryableOverload?: unknown;
+  policy?: unknown;
+  coordinator?: unknown;
+  memoryRefs?: unknown;
+  workItemId?: unknown;
+  assignee?: unknown;
+  blocker?: unknown;
+  artifactRefs?: unknown;
+  evidenceRefs?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of a hand-off of work. */
+export interface HandoffPayload {
+  /** The id of the hand-off; the server makes one if it is absent. */
+  handoffId?: unknown;
+  /** The previous owner of the work. */
+  from?: unknown;
+  /** The new owner of the work. */
+  to?: unknown;
+  /** The reason for the hand-off. */
+  reason?: unknown;
+  /** The place where the work resumes. */
+  resumeTarget?: unknown;
+  /** The part of the memory that is handed over. */
+  memoryBoundary?: unknown;
+  /** The part of the context that is handed over. */
+  contextBoundary?: unknown;
+  /** The time of acceptance, from its source. */
+  acceptedAt?: unknown;
+  /** The same as acceptedAt, by another name. */
+  acceptedTime?: unknown;
+  status?: unknown;
+  summary?: unknown;
+  topology?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a worker reports to its user. */
+export interface NotificationPayload {
+  /** The id of the report; the server makes one if it is absent. */
+  workerNotificationId?: unknown;
+  /** The text of the report, or a chunk of it. */
+  text?: string | undefined;
+  /** The role of the message that the report arrived as. */
+  role?: string | undefined;
+  /** Marks a message in the user's role as a worker's. */
+  isWorkerNotification?: boolean | undefined;
+  /** As `isWorkerNotification`: `worker` or `subagent`. */
+  origin?: string | undefined;
+  /** As `origin`. */
+  source?: string | undefined;
+  status?: unknown;
+  /** The summary of the result. */
+  summary?: unknown;
+  /** A reference to the result. */
+  resultRef?: unknown;
+  /** The worker's usage. */
+  usage?: unknown;
+  /** The duration of the work, in milliseconds. */
+  durationMs?: unknown;
+  /** The number of tool calls. */
+  toolCount?: unknown;
+  agentName?: unknown;
+  teamName?: unknown;
+  runtimeEntity?: unknown;
+  error?: unknown;
+  transcriptRef?: unknown;
+  artifactRefs?: unknown;
+  evidenceRefs?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of a request to a reviewer, or of the verdict. */
+export interface ReviewPayload {
+  /** The id of the review; the server makes one if it is absent. */
+  reviewId?: unknown;
+  /** The status of the review. */
+  status?: string | undefined;
+  /** The reviewer. */
+  reviewer?: unknown;
+  /** The object under review. */
+  target?: unknown;
+  /** The verdict. */
+  verdict?: unknown;
+  /** The evidence for the verdict. */
+  evidenceRefs?: unknown;
+  artifactRefs?: unknown;
+  /** The changes that the reviewer requests. */
+  requestedFixes?: unknown;
+  summary?: unknown;
+  reason?: unknown;
+  title?: unknown;
+  topology?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of an artifact: what it is, its version, and where it is. */
+export interface ArtifactPayload {
+  /** The status as the owner states it. */
+  status?: string | undefined;
+  /** The versions, without their bodies. */
+  versions?: unknown;
+  /** When the version was made. */
+  createdAt?: unknown;
+  /** The bytes, as a `data:` URL. The server moves them out of the envelope. */
+  body?: string | undefined;
+  /** The title. */
+  title?: unknown;
+  name?: unknown;
+  /** The kind of artifact. */
+  kind?: unknown;
+  artifactKind?: unknown;
+  artifactType?: unknown;
+  mimeType?: unknown;
+  mediaType?: unknown;
+  language?: unknown;
+  path?: unknown;
+  /** A short preview. */
+  preview?: unknown;
+  /** A reference to a preview. */
+  previewRef?: unknown;
+  /** A reference to the latest diff. */
+  diffRef?: unknown;
+  diffStat?: unknown;
+  /** A reference to the export. */
+  exportRef?: unknown;
+  exportFormat?: unknown;
+  bodyRef?: unknown;
+  contentRef?: unknown;
+  ref?: unknown;
+  href?: unknown;
+  url?: unknown;
+  uri?: unknown;
+  /** The current version. */
+  version?: unknown;
+  versionId?: unknown;
+  versionRef?: unknown;
+  size?: unknown;
+  bytes?: unknown;
+  sha256?: unknown;
+  summary?: unknown;
+  reason?: unknown;
+  error?: unknown;
+  message?: unknown;
+  readOnly?: unknown;
+  retryable?: unknown;
+  progress?: unknown;
+  artifactRefs?: unknown;
+  evidenceRefs?: unknown;
+  remoteTaskId?: unknown;
+  runtimeEntity?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of evidence: a citation, a trace, a replay, a review or an audit. */
+export interface EvidencePayload {
+  /** The versions, without their bodies. */
+  versions?: unknown;
+  /** The kind of evidence. */
+  kind?: unknown;
+  evidenceType?: unknown;
+  status?: unknown;
+  /** The verdict. */
+  verdict?: unknown;
+  /** The title. */
+  title?: unknown;
+  name?: unknown;
+  /** The summary. */
+  summary?: unknown;
+  /** A short preview. */
+  preview?: unknown;
+  previewRef?: unknown;
+  source?: unknown;
+  target?: unknown;
+  reviewer?: unknown;
+  ref?: unknown;
+  href?: unknown;
+  url?: unknown;
+  uri?: unknown;
+  range?: unknown;
+  traceId?: unknown;
+  replayId?: unknown;
+  version?: unknown;
+  confidence?: unknown;
+  reason?: unknown;
+  error?: unknown;
+  message?: unknown;
+  requestedFixes?: unknown;
+  artifactRefs?: unknown;
+  evidenceRefs?: unknown;
+  size?: unknown;
+  bytes?: unknown;
+  sha256?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of queued turns. */
+export interface QueuePayload {
+  /** The head of the queue. */
+  items?: unknown;
+  /** The number of queued turns; absent if unknown. */
+  queuedTurnCount?: unknown;
+  /** The reason why the turns wait. */
+  queueReason?: unknown;
+  /** Whether the reason is a temporary overload. */
+  retryableOverload?: unknown;
+  /** The group that shares a provider's concurrency limit. */
+  providerConcurrencyGroup?: unknown;
+  /** The number of turns that may run at once. */
+  providerParallelBudget?: unknown;
+  status?: unknown;
+  runtimeStatus?: unknown;
+  message?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of a session: its title, its status, what is unread. Contents take all members. */
+export interface SessionPayload {
+  /** Whether the body is for a narrower audience than this reader's. */
+  withheld?: boolean | undefined;
+  /** The status of the session. */
+  status?: unknown;
+  /** The title. */
+  title?: unknown;
+  /** A short preview. */
+  preview?: unknown;
+  /** The unread state, from its source. */
+  unread?: unknown;
+  counts?: unknown;
+  /** Whether the session is pinned. */
+  pinned?: unknown;
+  /** Whether the session may be outdated. */
+  stale?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of the model's input. Contents take all members. */
+export interface ContextPayload {
+  /** Whether the body is for a narrower audience than this reader's. */
+  withheld?: boolean | undefined;
+  /** The id of the context. */
+  contextId?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of a compaction of the model's memory. Contents take all members. */
+export interface CompactionPayload {
+  /** Whether the body is for a narrower audience than this reader's. */
+  withheld?: boolean | undefined;
+  /** The id of the compaction. */
+  compactionId?: unknown;
+  /** As compactionId. */
+  id?: unknown;
+  /** The status of the compaction. */
+  status?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of permissions, or of a decision by them. Contents take all members. */
+export interface PermissionPayload {
+  /** Whether the body is for a narrower audience than this reader's. */
+  withheld?: boolean | undefined;
+  /** The id of the permissions. */
+  permissionId?: unknown;
+  /** As permissionId. */
+  policyId?: unknown;
+  /** The status of the decision. */
+  status?: unknown;
+  /** The decision. */
+  decision?: unknown;
+  /** The reason for the decision. */
+  reason?: unknown;
+  /** The decision in words. */
+  message?: unknown;
+  /** The risk of what is decided. */
+  risk?: unknown;
+  /** The tool that the decision is about. */
+  toolName?: unknown;
+  /** When the decision ends. */
+  expiresAt?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says of the application's state, or of an activity that its source names. */
+export interface StatePayload {
+  /** The whole state. */
+  state?: unknown;
+  /** JSON Patch operations on the state, or on the activity's content. */
+  patch?: unknown;
+  /** The type of the activity. */
+  activityType?: string | undefined;
+  /** The content of the activity. */
+  content?: unknown;
+  /** `false`: the content is only for readers that have none yet. */
+  replace?: boolean | undefined;
+  [member: string]: unknown;
+}
+
+/** A window of the history. */
+export interface MessagesPayload {
+  /** The messages: `[{messageId, role, agentId?, parts}]`. */
+  messages?: unknown;
+  /** `repair`: the window replaces what was streamed. */
+  mode?: string | undefined;
+  [member: string]: unknown;
+}
+
+/** What a fact measures: costs and durations. */
+export interface MetricPayload {
+  /** The name of the metric. */
+  name?: unknown;
+  /** The kind of the metric. */
+  kind?: unknown;
+  /** The value. */
+  value?: unknown;
+  /** The unit of the value. */
+  unit?: unknown;
+  /** The model. */
+  model?: unknown;
+  /** The duration, in milliseconds. */
+  durationMs?: unknown;
+  /** The cost, in US dollars. */
+  costUsd?: unknown;
+  /** The usage of a model call: counts by their names. */
+  usage?: unknown;
+  /** The measurement in words. */
+  message?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a fact says to an operator who looks for a fault. */
+export interface DiagnosticPayload {
+  /** The kind of the entry. */
+  kind?: string | undefined;
+  /** The entry in words. */
+  message?: unknown;
+  /** The code of the fault. */
+  code?: unknown;
+  /** How bad it is. */
+  severity?: unknown;
+  /** The status of what the entry is about. */
+  status?: unknown;
   [member: string]: unknown;
 }
 

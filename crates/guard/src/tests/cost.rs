@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "it measures")]
 
 use super::*;
-use proscenium_model::Payload;
+use proscenium_model::{EventType, Payload};
 use serde_json::Map;
 
 /// A measurement, not an assertion.
@@ -121,8 +121,8 @@ fn the_time_for_a_fact_is_linear_in_its_size() {
         10_000,
         |n| json!((0..n).map(|i| (format!("m{i}"), json!(text(100)))).collect::<Map<_, _>>()),
         |value| {
-            let payload = value.as_object().unwrap().clone();
-            Harness::new().pass(Draft { payload: Payload::Open(payload), ..Draft::new(EventType::TaskChanged) });
+            let payload = Payload::read(&EventType::TaskChanged, value.as_object().unwrap().clone());
+            Harness::new().pass(Draft { payload, ..Draft::new(EventType::TaskChanged) });
         },
     );
     is_linear("paths of secret names", 20_000, |n| json!({"path": "/x/password".repeat(n), "value": vec![1; n]}), pass);

@@ -173,9 +173,9 @@ fn a_member_whose_pointer_is_too_long_moves_with_its_parent() {
     let refs = guarded.draft().refs.clone().unwrap();
     let members: Vec<_> = refs.as_array().unwrap().iter().map(|link| link["member"].as_str().unwrap()).collect();
     assert_eq!(members, ["/payload/state/a", "/payload/other/0", "/payload"]);
-    let kept: Vec<_> = guarded.draft().payload.open().keys().map(String::as_str).collect();
-    assert_eq!(kept, ["state", "other", "…"]);
-    assert_eq!(guarded.draft().payload.to_value()["state"]["b"], 1);
+    let kept = guarded.draft().payload.to_value();
+    assert_eq!(kept.as_object().unwrap().keys().collect::<Vec<_>>(), ["state", "other", "…"]);
+    assert_eq!(kept["state"]["b"], 1);
     assert!(json_bytes(&refs) < 4096);
     let bodies: Vec<Value> = guarded.bodies().iter().filter_map(|body| serde_json::from_slice(&body.bytes).ok()).collect();
     assert_eq!(bodies, [json!({&long: text}), json!({&long: text})]);

@@ -5,7 +5,7 @@ use crate::offload::{BODIES_MAX, PAYLOAD_FACTOR, json_bytes};
 use crate::rules::HELD_BYTES_MAX;
 use proptest::collection::vec;
 use proptest::sample::select;
-use proscenium_model::{CallFact, WordsFact};
+use proscenium_model::fact::Family;
 
 #[test]
 fn every_kind_of_secret_is_redacted_at_any_place_in_a_text() {
@@ -27,8 +27,11 @@ fn every_kind_of_secret_is_redacted_at_any_place_in_a_text() {
 #[test]
 fn a_secret_in_any_member_of_a_fact_is_redacted() {
     let secret = SECRETS[0];
-    for (event_type, members) in [(EventType::ToolResult, CallFact::MEMBERS), (EventType::TextFinal, WordsFact::MEMBERS)] {
-        for member in members.iter().copied().chain(["ofTomorrow"]) {
+    // A type of each family.
+    let mut types: Vec<_> = EventType::NAMES.iter().map(|name| EventType::from(*name)).collect();
+    types.dedup_by_key(|event_type| Family::from(&*event_type));
+    for event_type in types {
+        for member in Family::from(&event_type).members().iter().copied().chain(["ofTomorrow"]) {
             for value in [json!(secret), json!({ "a": [secret] }), json!([{ "b": secret }])] {
                 let draft = Draft::new(event_type.clone()).with(member, value.clone());
                 assert_eq!(draft.payload.to_value()[member], value);

@@ -40,7 +40,7 @@ impl EventHandler<'_> {
 
     /// Reports options of the session, its title, and other facts about it. A null clears.
     pub(super) fn session_info(&mut self, update: Fact) {
-        self.push(Draft { payload: Payload::Open(update), ..Draft::new(EventType::SessionUpdated) });
+        self.push(Draft { payload: Payload::read(&EventType::SessionUpdated, update), ..Draft::new(EventType::SessionUpdated) });
     }
 
     pub(super) fn commands(&mut self, mut update: Fact) {

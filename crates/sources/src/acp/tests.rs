@@ -306,7 +306,7 @@ fn a_prompt_that_the_agent_repeats_in_chunks_is_said_once() {
     let texts: Vec<_> = drafts.iter().filter(|draft| draft.payload.contains_key("role")).filter_map(|d| d.text("text")).collect();
     assert_eq!(texts, ["Question 0", "Mine"], "words after the agent's own are new");
     let repeated = drafts.iter().filter(|draft| draft.text("kind") == Some("repeated"));
-    assert_eq!(repeated.filter_map(|draft| draft.payload.open()["event"]["text"].as_str()).collect::<String>(), "Question 0");
+    assert_eq!(repeated.filter_map(|draft| draft.payload.get("event")?.get("text")?.as_str()).collect::<String>(), "Question 0");
 }
 
 #[test]

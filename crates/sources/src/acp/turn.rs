@@ -6,7 +6,7 @@ use super::{EventHandler, internal, members_of, request_key, texts_of};
 use crate::Fact;
 use crate::members::{diagnostic, take_counts, take_id, take_list, take_text};
 use crate::turn::{error, failed, resolved, waiting};
-use proscenium_model::{ActionId, AgentId, Audience, Draft, EventType, Owner, Phase, Scope, ThreadId};
+use proscenium_model::{ActionId, AgentId, Audience, Draft, EventType, MemberRef, Owner, Phase, Scope, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -328,7 +328,7 @@ impl EventHandler<'_> {
         if !self.memory.turns.is_empty() {
             self.close_part();
             let note = internal("interleaved_run", "session/prompt").with("event", Value::Object(rest));
-            return self.push(note.with_some("status", draft.payload.open().get("status").cloned()));
+            return self.push(note.with_some("status", draft.payload.get("status").map(MemberRef::into_value)));
         }
         self.close_all_parts();
         let memory = &mut *self.memory;

@@ -2,7 +2,7 @@
 
 use crate::members::{RESERVED, carry, invalid_id_error, parse_timestamp};
 use crate::{Fact, FactError};
-use proscenium_model::fact::{Family, PayloadSeed};
+use proscenium_model::fact::{CallFact, Family, MessagesFact, PayloadSeed};
 use proscenium_model::id::IdError;
 use proscenium_model::{Audience, Draft, EventType, Ids, MemberRef, Payload, Phase, Scope};
 use serde::de::{DeserializeSeed, MapAccess, Visitor};
@@ -10,28 +10,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
-
-/// Members that belong in the payload, even if a producer puts them at the top level.
-///
-/// First those of the protocol's table (section 3), then those that seed 003 requires of runtime entities, teams and
-/// hydration.
-#[rustfmt::skip]
-const PAYLOAD_MEMBERS: &[&str] = &[
-    "text", "role", "toolName", "input", "inputText", "status", "progress", "loaded", "total", "message", "activityType",
-    "content", "replace", "patch", "channel", "output", "structured", "outputRef", "durationMs", "costUsd", "truncated",
-    "untrusted", "error", "neverStarted", "kind", "schema", "options", "risk", "outcome", "value", "retryable", "result",
-    "messages", "mode", "state", "expiresAt", "parameters", "responseSchema", "plan", "versionId", "attachments",
-
-    "runtimeEntity", "runtimeStatus", "latestTurnStatus", "queuedTurnCount", "queueReason", "retryableOverload",
-    "providerConcurrencyGroup", "providerParallelBudget", "items", "agentName", "teamName", "teamId", "teamPhase",
-    "teamParallelBudget", "teamActiveCount", "teamQueuedCount", "source", "color", "avatar", "model", "policy", "spawnReason",
-    "reason", "summary", "resultRef", "usage", "toolCount", "transcriptRef", "title", "assignee", "blocker", "priority",
-    "dependencies", "artifactRefs", "evidenceRefs", "from", "to", "resumeTarget", "memoryBoundary", "contextBoundary",
-    "acceptedAt", "acceptedTime", "reviewer", "target", "verdict", "requestedFixes", "policyScope", "safeInput",
-    "parentRouting", "capabilityRef", "remoteTaskId", "workItemId", "inputNeeds", "authNeeds", "schedule", "wakeReason",
-    "lastRunRef", "attempts", "handoffId", "reviewId", "workerNotificationId", "isWorkerNotification", "origin", "preview",
-    "counts", "unread", "pinned", "stale",
-];
 
 /// A parsed fact: its draft, without the ids that follow from earlier facts.
 #[derive(Debug, PartialEq)]
@@ -251,7 +229,8 @@ pub fn is_workers<'a, V: Into<MemberRef<'a>>>(said: impl Fn(&str) -> Option<V>) 
 
 /// Marks the notifications among the messages of a history window.
 fn mark_notifications(draft: &mut Draft) {
-    let messages = draft.payload.open_mut().get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten();
+    let window = draft.payload.fact_mut().and_then(|window: &mut MessagesFact| window.messages.as_mut());
+    let messages = window.and_then(|messages| messages.as_array_mut()).into_iter().flatten();
     for message in messages.filter_map(Value::as_object_mut) {
         if message.get("role").and_then(Value::as_str) == Some("user") && is_workers(|member| message.get(member)) {
             message.insert("role".into(), "notification".into());
@@ -263,9 +242,10 @@ fn mark_notifications(draft: &mut Draft) {
     }
 }
 
-/// Moves the other members of the fact to their place in the draft.
+/// Moves the other members of the fact to their place in the draft: those that its family knows belong in the payload.
 fn take_members(mut fact: Fact, draft: &mut Draft) {
     take_sequence(&mut fact, draft);
+    let known = draft.payload.family().members();
     for (member, value) in fact {
         match (member.as_str(), value) {
             // Fails closed: any value but the three audience names makes the draft internal.
@@ -290,7 +270,7 @@ fn take_members(mut fact: Fact, draft: &mut Draft) {
             ("topology", Value::String(name)) => draft.topology = Some(name.as_str().into()),
             ("refs", refs @ (Value::Array(_) | Value::Object(_))) => draft.refs = Some(refs),
             ("rawEventRef", raw) => draft.raw_event_ref = Some(raw),
-            (name, value) if PAYLOAD_MEMBERS.contains(&name) && !draft.payload.contains_key(name) => {
+            (name, value) if known.contains(&name) && !draft.payload.contains_key(name) => {
                 draft.payload.insert(member, value);
             }
             (_, value) => carry(draft, member, value),
@@ -341,5 +321,5 @@ fn refine_phase(draft: &mut Draft) {
 }
 
 fn error_code(draft: &Draft) -> Option<&str> {
-    draft.payload.as_call()?.error.as_ref()?.get("code")?.as_str()
+    draft.payload.as_fact::<CallFact>()?.error.as_ref()?.get("code")?.as_str()
 }

@@ -4,7 +4,8 @@ use super::event::{Event, parse, parse_text};
 use crate::bounded::Bounded;
 use crate::members::next_id;
 use crate::{Drafts, FactError, Parser, Runtime};
-use proscenium_model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, RunId};
+use proscenium_model::fact::NotificationFact;
+use proscenium_model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, RunId, WordsFact};
 use serde::{Deserialize, Serialize};
 
 /// The most speakers (an agent in a role) whose message and parts the adapter stores.
@@ -95,11 +96,12 @@ fn settle_run(draft: &mut Draft, given: &Ids) {
 ///
 /// The message id, if present, joins the chunks and the end into one notification. Only the end has the summary.
 fn settle_notification(draft: &mut Draft, is_final: bool) {
+    let Some(report) = draft.payload.fact_mut::<NotificationFact>() else { return };
     if let Some(id) = &draft.ids.message {
-        draft.payload.insert_missing("workerNotificationId", id.as_str());
+        report.notification.get_or_insert_with(|| Box::new(id.as_str().into()));
     }
-    if let Some(text) = draft.payload.open().get("text").cloned().filter(|_| is_final) {
-        draft.payload.insert_missing("summary", text);
+    if let Some(text) = report.text.clone().filter(|_| is_final) {
+        report.summary.get_or_insert_with(|| Box::new(text.into()));
     }
 }
 
@@ -149,7 +151,7 @@ impl AgentUi {
     ///
     /// A final event with a narrower audience ends a message that streamed to a wider one.
     fn take_speaker(&mut self, draft: &Draft, is_final: bool) -> Speaker {
-        let role = draft.payload.as_words().and_then(|words| words.role.as_deref()).unwrap_or("assistant");
+        let role = draft.payload.as_fact().and_then(|words: &WordsFact| words.role.as_deref()).unwrap_or("assistant");
         let role = role.char_indices().nth(ROLE_CHARS_MAX).map_or(role, |(end, _)| &role[..end]);
         let speaks = |s: &Speaker, audience: Audience| s.agent == draft.ids.agent && s.role == role && s.audience == audience;
         let wider = Audience::ALL.into_iter().rev().filter(|audience| is_final && *audience < draft.audience);

@@ -139,9 +139,10 @@ impl EventHandler<'_> {
         }
         self.push(draft);
         let mut details = Draft::new(EventType::DiagnosticChanged).with("kind", "tool_use_result").with("eventType", "user");
+        let has_details = structured.is_some() || !meta.is_empty();
         details.set("structured", structured);
         details.set("meta", (!meta.is_empty()).then_some(meta));
-        if details.payload.open().len() > 2 {
+        if has_details {
             let details = details.with_owner(Owner::Tool).with_scope(Scope::ToolCall).with_audience(Audience::Dashboard);
             self.push_carrying(details.with_call(id), std::mem::take(rest));
         }

@@ -226,9 +226,9 @@ fn a_permission_offers_what_the_program_suggests() {
     let action = of(&drafts, EventType::ActionRequired)[0];
     assert_eq!((action.text("kind"), &action.payload.to_value()["input"]), (Some("tool_approval"), &json!({"command": "rm"})));
     let labels: Vec<_> =
-        action.payload.open()["options"].as_array().unwrap().iter().map(|option| option["label"].as_str().unwrap()).collect();
+        action.payload.get("options").unwrap().list().unwrap().iter().map(|option| option["label"].as_str().unwrap()).collect();
     assert_eq!(labels, ["Allow", "Always allow Bash(rm)", "Allow, and use the mode acceptEdits", "Reject"]);
-    let widths: Vec<_> = action.payload.open()["options"].as_array().unwrap().iter().map(|option| &option["width"]).collect();
+    let widths: Vec<_> = action.payload.get("options").unwrap().list().unwrap().iter().map(|option| &option["width"]).collect();
     assert_eq!(widths[1..3], [&json!("always"), &json!("session")], "the destination of the permission is its width");
 }
 
@@ -479,7 +479,7 @@ fn an_image_that_a_tool_returns_is_an_image_and_no_text_in_base64() {
         drafts([init(), tool_use("c", "Read", json!({"file_path": "a.png"})), result_of("c", json!({"content": content}))]);
     let of = |kind: EventType| drafts.iter().find(|draft| draft.event_type == kind).unwrap();
     let (artifact, result) = (of(EventType::ArtifactChanged), of(EventType::ToolResult));
-    let members = ["kind", "mediaType", "body"].map(|member| artifact.payload.open()[member].clone());
+    let members = ["kind", "mediaType", "body"].map(|member| artifact.payload.to_value()[member].clone());
     assert_eq!(json!(members), json!(["image", "image/png", "data:image/png;base64,iVBORw0K"]));
     let id = artifact.ids.artifact.as_ref().unwrap();
     assert_eq!(result.payload.to_value()["output"][1], json!({"type": "image", "mediaType": "image/png", "artifactId": id}));

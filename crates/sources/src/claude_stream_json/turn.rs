@@ -48,7 +48,7 @@ impl EventHandler<'_> {
             started.extend(fact.shift_remove(member).map(|value| (member.to_owned(), value)));
         }
         if self.memory.turn_state == TurnState::Open {
-            self.push(Draft { payload: Payload::Open(started), ..self.acting() });
+            self.push(Draft { payload: Payload::read(&EventType::RunStatus, started), ..self.acting() });
         } else {
             self.start(started);
         }

@@ -23,7 +23,7 @@ pub use shared_set::SharedSet;
 pub use speakers::Speakers;
 
 use proscenium_model::audience::Audience;
-use proscenium_model::fact::Family;
+use proscenium_model::fact::{CallFact, Family, MessagesFact};
 use proscenium_model::{AgentId, Draft, Envelope, EventType, Ids, MemberRef, Payload, ToolCallId};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -258,7 +258,7 @@ impl Ledger {
         };
         let ends = draft.event_type.is_end() && !is_agent;
         if unstarted_end(draft, known).is_some_and(|end| end > own)
-            && let Some(call) = draft.payload.call_mut()
+            && let Some(call) = draft.payload.fact_mut::<CallFact>()
         {
             call.end_withheld = Some(true);
         }
@@ -342,7 +342,7 @@ impl Ledger {
         if envelope.draft.event_type != EventType::MessagesSnapshot {
             return None;
         }
-        let messages = envelope.draft.payload.open().get("messages")?.as_array()?;
+        let messages = envelope.draft.payload.as_fact::<MessagesFact>()?.messages.as_deref()?.as_array()?;
         let call = |of: &Value| self.hides_call(of.get("toolCallId").or_else(|| of.get("tool_call_id")), reader);
         let mut gone = false;
         let kept = messages

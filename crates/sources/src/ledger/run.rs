@@ -1,7 +1,8 @@
 //! The status of a run, derived from its facts.
 
 use super::pending_set::PendingSet;
-use proscenium_model::{ActionId, CONTINUES, EventType, Payload, Phase};
+use proscenium_model::fact::{ActionFact, RunFact};
+use proscenium_model::{ActionId, EventType, Payload, Phase, WordsFact};
 use serde::{Deserialize, Serialize};
 
 /// The status of a run.
@@ -129,11 +130,11 @@ const fn is_work(class: &EventType) -> bool {
 impl RunState {
     /// Applies an event to the run's state. Returns true if the run had already ended.
     pub fn apply(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>, payload: &Payload) -> bool {
-        let marked = |member: &str| payload.is_true(member);
+        let fact = payload.as_fact::<RunFact>();
         match class {
             // The progress of a reader's answer is no sign of life from the runtime.
             EventType::ControlChanged => return self.status.is_end(),
-            EventType::RunStatus if marked("stale") => {
+            EventType::RunStatus if fact.is_some_and(|run| run.stale == Some(true)) => {
                 self.stale = self.can_go_stale();
                 return self.status.is_end();
             }
@@ -141,7 +142,7 @@ impl RunState {
         }
         let is_accepted = *class == EventType::RunStatus && class.begins_run(phase);
         self.begun |= self.attempt == 0 && (is_accepted || is_work(class));
-        let is_settlement = *class == EventType::RunFailed && marked("synthetic");
+        let is_settlement = *class == EventType::RunFailed && fact.is_some_and(|run| run.synthetic == Some(true));
         if self.settled && !is_settlement {
             self.settled = false;
             if *class != EventType::RunStarted {
@@ -187,14 +188,15 @@ impl RunState {
                     self.pending.remove(id.as_str());
                 }
                 // The server closed the request. Its runtime may not know, and has not continued.
-                if !marked("synthetic") {
+                if payload.as_fact().is_none_or(|action: &ActionFact| action.synthetic != Some(true)) {
                     self.set_status(self.live_status(), phase);
                 }
             }
             EventType::DiagnosticChanged | EventType::MetricChanged => {}
             // The user's message comes before the agent's work.
             EventType::TextDelta | EventType::TextFinal
-                if (self.status == Status::Accepted || self.waits_for_nothing()) && payload.text("role") == Some("user") => {}
+                if (self.status == Status::Accepted || self.waits_for_nothing())
+                    && payload.as_fact().is_some_and(|words: &WordsFact| words.role.as_deref() == Some("user")) => {}
             _ if self.status == Status::Accepted || self.status == Status::Unknown && self.begun || self.waits_for_nothing() => {
                 self.set_status(Status::Running, phase);
             }
@@ -231,7 +233,7 @@ impl RunState {
     /// Whether a start with this payload continues the attempt at work.
     #[must_use]
     pub fn is_continued_by(&self, start: &Payload) -> bool {
-        self.attempt > 0 && !self.status.is_end() && start.is_true(CONTINUES)
+        self.attempt > 0 && !self.status.is_end() && start.as_fact().is_some_and(|start: &RunFact| start.continues == Some(true))
     }
 
     /// Whether silence makes the run stale: it proceeds without waiting for a decision.

@@ -3,6 +3,7 @@
 use crate::members::RuntimeId;
 use crate::report::PROGRESS;
 use proscenium_model::audience::Audience;
+use proscenium_model::fact::ReviewFact;
 use proscenium_model::{AgentId, Draft, EventType, MemberRef, MessageId, ToolCallId};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -216,12 +217,10 @@ pub(super) fn subject_of<'b>(draft: &Draft, buffer: &'b mut String) -> Option<Su
         }
         None => {}
     }
-    let by_payload = |members: &[&str]| {
-        members.iter().find_map(|member| match draft.member(member)? {
-            MemberRef::Text(text) => Some(text.to_owned()),
-            MemberRef::Number(number) if !number.is_f64() => Some(number.to_string()),
-            _ => None,
-        })
+    let id_of = |member: MemberRef<'_>| match member {
+        MemberRef::Text(text) => Some(text.to_owned()),
+        MemberRef::Number(number) if !number.is_f64() => Some(number.to_string()),
+        _ => None,
     };
     let agent = ids.agent.as_ref().map(AgentId::as_str);
     match draft.event_type {
@@ -244,14 +243,19 @@ pub(super) fn subject_of<'b>(draft: &Draft, buffer: &'b mut String) -> Option<Su
         E::AgentSpawned | E::AgentChanged | E::AgentCompleted => subject(buffer, SubjectKind::Agent, &[agent?]),
         E::ReviewRequested | E::ReviewCompleted => {
             let evidence = || ids.evidence.as_ref().map(|id| id.as_str().to_owned());
-            subject(buffer, SubjectKind::Review, &[&by_payload(&["reviewId"]).or_else(evidence)?])
+            let fact = draft.fact::<ReviewFact>();
+            let review = fact.review.as_deref().and_then(|id| id_of(id.into()));
+            subject(buffer, SubjectKind::Review, &[&review.or_else(evidence)?])
         }
         // Without an id the compaction belongs to the agent: a teammate's memory is not the run's.
-        E::ContextCompactionStarted | E::ContextCompactionCompleted => match (by_payload(&["compactionId", "id"]), agent) {
-            (Some(id), _) => subject(buffer, SubjectKind::Compaction, &[&id]),
-            (None, Some(agent)) => subject(buffer, SubjectKind::Compaction, &["@", agent]),
-            (None, None) => subject(buffer, SubjectKind::Compaction, &[]),
-        },
+        E::ContextCompactionStarted | E::ContextCompactionCompleted => {
+            let id = ["compactionId", "id"].iter().find_map(|member| id_of(draft.member(member)?));
+            match (id, agent) {
+                (Some(id), _) => subject(buffer, SubjectKind::Compaction, &[&id]),
+                (None, Some(agent)) => subject(buffer, SubjectKind::Compaction, &["@", agent]),
+                (None, None) => subject(buffer, SubjectKind::Compaction, &[]),
+            }
+        }
         _ => None,
     }
 }

@@ -311,7 +311,7 @@ fn a_run_whose_last_request_the_server_closed_waits_until_its_runtime_continues(
     let by_user = text(EventType::TextFinal, "u", None).with("role", "user");
     for (next, status) in [
         (text(EventType::TextDelta, "m", None), Status::Running),
-        (Draft::new(EventType::RunStarted).with(proscenium_model::CONTINUES, true), Status::Running),
+        (Draft::new(EventType::RunStarted).with("continues", true), Status::Running),
         (Draft::new(EventType::RunFinished), Status::Completed),
     ] {
         let mut ledger = Ledger::default();

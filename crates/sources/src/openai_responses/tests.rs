@@ -139,7 +139,7 @@ fn a_later_response_of_an_open_run_is_a_step_and_answers_its_calls() {
 fn a_response_after_the_end_is_another_attempt() {
     let drafts = adapt([created("r1"), completed(json!([])), created("r2"), completed(json!([]))]);
     assert_eq!(ends(&drafts), ["run.finished completed"; 2]);
-    assert_eq!(drafts.iter().filter_map(|draft| draft.payload.open().get("attempt")).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(drafts.iter().filter_map(|draft| draft.payload.get("attempt")?.number()?.as_u64()).collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]

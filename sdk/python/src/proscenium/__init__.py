@@ -1,6 +1,6 @@
 """The client of Proscenium for agents in Python: report runs and tools, and take the decisions of users."""
 
-from . import langgraph, openai
+from . import langgraph, openai, vocabulary
 from ._publisher import Counters
 from .calls import ProgressStatus, ToolCall, current_call
 from .controls import Control, worker
@@ -40,5 +40,6 @@ __all__ = [
     "langgraph",
     "observe",
     "openai",
+    "vocabulary",
     "worker",
 ]

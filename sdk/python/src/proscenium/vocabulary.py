@@ -292,6 +292,725 @@ class WordsPayload(TypedDict, total=False):
     status: str
     # Whether the body is for a narrower audience than this reader's.
     withheld: bool
+    # The title of an image, a file, a file change or a reference.
+    title: Any
+    name: Any
+    path: Any
+    url: Any
+    uri: Any
+    href: Any
+    ref: Any
+    source: Any
+    mediaType: Any
+    mimeType: Any
+    alt: Any
+    language: Any
+    range: Any
+    size: Any
+    bytes: Any
+    sha256: Any
+    diff: Any
+    diffRef: Any
+    diffStat: Any
+    previewRef: Any
+    versionId: Any
+    citations: Any
+    artifactRefs: Any
+    evidenceRefs: Any
+
+
+class RunPayload(TypedDict, total=False):
+    """What a fact says of a run: its start, its status or its end."""
+
+    # The reason why it failed: `{code?, message}`.
+    error: Any
+    # Whether the run's owner would accept another attempt.
+    retryable: Any
+    # The result of the run.
+    result: Any
+    # The usage of the run's model calls. Readers get those of `metric.changed`.
+    usage: Any
+    # How long the run took, in milliseconds.
+    durationMs: float
+    # What the run cost, in US dollars.
+    costUsd: float
+    # The number of the attempt, as its source counts.
+    attempt: float
+    # How the work is organised.
+    topology: str
+    # The run that started this one.
+    parentRunId: str
+    # The title of the run.
+    title: str
+    # The number of unread things, or whether there are any.
+    unread: Any
+    # Whether the run is pinned.
+    pinned: bool
+    # On `run.status`: the server has received nothing from the run for too long. Only the server writes it.
+    stale: bool
+    # Whether the server ended the run, because its runtime was gone. Only the server writes it.
+    synthetic: bool
+    # Whether a start belongs to the attempt at work. Only the server writes it.
+    continues: bool
+    # The control that stopped the run. Only the server writes it.
+    cancelledBy: str
+    # The error of a run that a control stopped. Only the server writes it.
+    cause: Any
+    # The tool that a notice is about.
+    toolName: Any
+    # What the run does now, for people.
+    message: str
+    # The progress that a notice reports.
+    progress: Any
+    # The status, in the runtime's words.
+    status: str
+    # The severity of a notice.
+    severity: Any
+    # The code of a notice.
+    code: Any
+
+
+class ActionPayload(TypedDict, total=False):
+    """What a fact says of a request that waits for a decision."""
+
+    # The kind of the request.
+    kind: str
+    # The kind of a requested credential.
+    credentialKind: str
+    # The decision.
+    outcome: str
+    # The answer.
+    value: Any
+    # The control that decides the request. Only the server writes it.
+    controlId: Any
+    # Who decided, as the server knows it. Only the server writes it.
+    decidedBy: Any
+    # Who decided, as the producer says.
+    resolvedBy: Any
+    # The version of the question, from the second on. Only the server writes it.
+    questionVersion: Any
+    # Whether the server closed the request. Only the server writes it.
+    synthetic: bool
+    # The request in one line.
+    title: Any
+    # The text of the request.
+    message: Any
+    # The reason for the request.
+    reason: Any
+    # A longer description of the request.
+    description: Any
+    # The schema of the expected answer: the same as responseSchema.
+    schema: Any
+    # The schema of the expected answer.
+    responseSchema: Any
+    # The choices.
+    options: Any
+    # The answer if none is given.
+    default: Any
+    # The risk of the action.
+    risk: Any
+    # The scope of the approval.
+    scope: Any
+    # The tool that needs approval; the call's tool if the source names only the call.
+    toolName: Any
+    # The arguments that need approval, by the older name of parameters.
+    input: Any
+    # The part of the arguments that clients may show.
+    safeInput: Any
+    # The tool's arguments; the call's arguments if the source names only the call.
+    parameters: Any
+    # Further members of the request, with the source's own names.
+    payload: Any
+    # The plan that needs approval.
+    plan: Any
+    # The version of the artifact.
+    versionId: Any
+    artifactRefs: Any
+    evidenceRefs: Any
+    # The time until which the request can be answered, from its source.
+    expiresAt: Any
+    # The scope of the permission.
+    policyScope: Any
+    # The agents through which a delegated request passed.
+    parentRouting: Any
+    agentName: Any
+    teamName: Any
+    runtimeEntity: Any
+    resumeMode: Any
+    sourceActionId: Any
+    sourceToolCallId: Any
+
+
+class ControlPayload(TypedDict, total=False):
+    """What a fact says of a control: how far it is on its way to its owner. Only the server writes it."""
+
+    # The status of the control.
+    status: str
+    # The control.
+    controlId: Any
+    # Who made the control.
+    decidedBy: Any
+    # The number of the delivery.
+    attempt: float
+    # Whether the control is delivered again.
+    requeued: bool
+    # Why the owner did not take it.
+    reason: Any
+
+
+class AgentPayload(TypedDict, total=False):
+    """What a fact says of an agent: a teammate, a worker or a remote collaborator."""
+
+    # The agent's name.
+    agentName: str
+    # The status of the agent.
+    status: str
+    # The usage of a model call.
+    usage: Any
+    # The agent's team.
+    teamName: Any
+    teamId: Any
+    # The agent's role in the team.
+    role: Any
+    runtimeEntity: Any
+    # The status of the agent's runtime.
+    runtimeStatus: str
+    # The status of the agent's last turn.
+    latestTurnStatus: Any
+    # The number of turns that wait for the agent.
+    queuedTurnCount: Any
+    # The origin of the agent.
+    source: Any
+    color: Any
+    avatar: Any
+    # The model that the agent uses.
+    model: Any
+    # The agent's policy.
+    policy: Any
+    # A reference to the agent's transcript.
+    transcriptRef: Any
+    spawnReason: Any
+    reason: Any
+    summary: Any
+    resultRef: Any
+    toolCount: Any
+    durationMs: Any
+    queueReason: Any
+    retryableOverload: Any
+    providerConcurrencyGroup: Any
+    providerParallelBudget: Any
+    # A reference to the remote agent's card.
+    capabilityRef: Any
+    # The agent's task at the remote agent.
+    remoteTaskId: Any
+    # The input that the agent needs.
+    inputNeeds: Any
+    # The permissions that the agent needs.
+    authNeeds: Any
+    # The agent's schedule.
+    schedule: Any
+    # The reason why the agent was woken.
+    wakeReason: Any
+    # A reference to the agent's last run.
+    lastRunRef: Any
+    message: Any
+    error: Any
+    topology: Any
+    # A reference to the agent's current run.
+    currentRunRef: Any
+    nextRunAt: Any
+    agentCard: Any
+    workItemId: Any
+    assignee: Any
+    # The reason why the agent is blocked.
+    blocker: Any
+    # The progress of the agent's work.
+    progress: Any
+    # The work that must be done before.
+    dependencies: Any
+    # Artifacts that the agent made or needs.
+    artifactRefs: Any
+    # Evidence for the agent's work.
+    evidenceRefs: Any
+    permissionMode: Any
+    sandbox: Any
+    planMode: Any
+    budget: Any
+    toolActivity: Any
+    pendingInput: Any
+
+
+class TaskPayload(TypedDict, total=False):
+    """What a fact says of a task: a queued turn, a work item, a background job or a remote task."""
+
+    # The status as the owner states it.
+    status: str
+    # The kind of the task in its runtime.
+    runtimeEntity: str
+    # The comments on the board.
+    comments: Any
+    # One further comment.
+    comment: Any
+    # The attempts, or their number.
+    attempts: Any
+    runtimeStatus: str
+    latestTurnStatus: Any
+    # The title of the task.
+    title: Any
+    # The assignee of the task.
+    assignee: Any
+    owner: Any
+    # The reason why the task is blocked.
+    blocker: Any
+    # The priority of the task.
+    priority: Any
+    # The tasks that must be done before.
+    dependencies: Any
+    # The progress of the task.
+    progress: Any
+    # The schedule of the task.
+    schedule: Any
+    # The reason why the task was woken.
+    wakeReason: Any
+    # A reference to the task's last run.
+    lastRunRef: Any
+    # A reference to the remote agent's card.
+    capabilityRef: Any
+    # The input that the task needs.
+    inputNeeds: Any
+    # The permissions that the task needs.
+    authNeeds: Any
+    workItemId: Any
+    remoteTaskId: Any
+    # Artifacts that the task made or needs.
+    artifactRefs: Any
+    # Evidence for the task.
+    evidenceRefs: Any
+    resultRef: Any
+    transcriptRef: Any
+    summary: Any
+    reason: Any
+    spawnReason: Any
+    message: Any
+    error: Any
+    queuedTurnCount: Any
+    queueReason: Any
+    retryableOverload: Any
+    providerConcurrencyGroup: Any
+    providerParallelBudget: Any
+    agentName: Any
+    teamName: Any
+    teamId: Any
+    usage: Any
+    durationMs: Any
+    toolCount: Any
+    topology: Any
+    # The party that has claimed the task.
+    claimedBy: Any
+    claims: Any
+    currentRunRef: Any
+    nextRunAt: Any
+    agentCard: Any
+
+
+class TeamPayload(TypedDict, total=False):
+    """What a fact says of a team and its limits."""
+
+    # The id of the team; its name if it has none.
+    teamId: Any
+    # How the work is organised.
+    topology: str
+    # The members of the team.
+    members: Any
+    # As `members`.
+    agents: Any
+    # As `members`.
+    roster: Any
+    # The team's name.
+    teamName: Any
+    # The team's phase: forming, active, waiting, merging, done.
+    teamPhase: Any
+    # The number of members that may work at once.
+    teamParallelBudget: Any
+    # The number of members at work.
+    teamActiveCount: Any
+    # The number of members that wait.
+    teamQueuedCount: Any
+    status: Any
+    title: Any
+    summary: Any
+    runtimeEntity: Any
+    providerConcurrencyGroup: Any
+    providerParallelBudget: Any
+    queueReason: Any
+    retryableOverload: Any
+    policy: Any
+    coordinator: Any
+    memoryRefs: Any
+    workItemId: Any
+    assignee: Any
+    blocker: Any
+    artifactRefs: Any
+    evidenceRefs: Any
+
+
+class HandoffPayload(TypedDict, total=False):
+    """What a fact says of a hand-off of work."""
+
+    # The id of the hand-off; the server makes one if it is absent.
+    handoffId: Any
+    # The new owner of the work.
+    to: Any
+    # The reason for the hand-off.
+    reason: Any
+    # The place where the work resumes.
+    resumeTarget: Any
+    # The part of the memory that is handed over.
+    memoryBoundary: Any
+    # The part of the context that is handed over.
+    contextBoundary: Any
+    # The time of acceptance, from its source.
+    acceptedAt: Any
+    # The same as acceptedAt, by another name.
+    acceptedTime: Any
+    status: Any
+    summary: Any
+    topology: Any
+
+
+class NotificationPayload(TypedDict, total=False):
+    """What a worker reports to its user."""
+
+    # The id of the report; the server makes one if it is absent.
+    workerNotificationId: Any
+    # The text of the report, or a chunk of it.
+    text: str
+    # The role of the message that the report arrived as.
+    role: str
+    # Marks a message in the user's role as a worker's.
+    isWorkerNotification: bool
+    # As `isWorkerNotification`: `worker` or `subagent`.
+    origin: str
+    # As `origin`.
+    source: str
+    status: Any
+    # The summary of the result.
+    summary: Any
+    # A reference to the result.
+    resultRef: Any
+    # The worker's usage.
+    usage: Any
+    # The duration of the work, in milliseconds.
+    durationMs: Any
+    # The number of tool calls.
+    toolCount: Any
+    agentName: Any
+    teamName: Any
+    runtimeEntity: Any
+    error: Any
+    transcriptRef: Any
+    artifactRefs: Any
+    evidenceRefs: Any
+
+
+class ReviewPayload(TypedDict, total=False):
+    """What a fact says of a request to a reviewer, or of the verdict."""
+
+    # The id of the review; the server makes one if it is absent.
+    reviewId: Any
+    # The status of the review.
+    status: str
+    # The reviewer.
+    reviewer: Any
+    # The object under review.
+    target: Any
+    # The verdict.
+    verdict: Any
+    # The evidence for the verdict.
+    evidenceRefs: Any
+    artifactRefs: Any
+    # The changes that the reviewer requests.
+    requestedFixes: Any
+    summary: Any
+    reason: Any
+    title: Any
+    topology: Any
+
+
+class ArtifactPayload(TypedDict, total=False):
+    """What a fact says of an artifact: what it is, its version, and where it is."""
+
+    # The status as the owner states it.
+    status: str
+    # The versions, without their bodies.
+    versions: Any
+    # When the version was made.
+    createdAt: Any
+    # The bytes, as a `data:` URL. The server moves them out of the envelope.
+    body: str
+    # The title.
+    title: Any
+    name: Any
+    # The kind of artifact.
+    kind: Any
+    artifactKind: Any
+    artifactType: Any
+    mimeType: Any
+    mediaType: Any
+    language: Any
+    path: Any
+    # A short preview.
+    preview: Any
+    # A reference to a preview.
+    previewRef: Any
+    # A reference to the latest diff.
+    diffRef: Any
+    diffStat: Any
+    # A reference to the export.
+    exportRef: Any
+    exportFormat: Any
+    bodyRef: Any
+    contentRef: Any
+    ref: Any
+    href: Any
+    url: Any
+    uri: Any
+    # The current version.
+    version: Any
+    versionId: Any
+    versionRef: Any
+    size: Any
+    bytes: Any
+    sha256: Any
+    summary: Any
+    reason: Any
+    error: Any
+    message: Any
+    readOnly: Any
+    retryable: Any
+    progress: Any
+    artifactRefs: Any
+    evidenceRefs: Any
+    remoteTaskId: Any
+    runtimeEntity: Any
+
+
+class EvidencePayload(TypedDict, total=False):
+    """What a fact says of evidence: a citation, a trace, a replay, a review or an audit."""
+
+    # The versions, without their bodies.
+    versions: Any
+    # The kind of evidence.
+    kind: Any
+    evidenceType: Any
+    status: Any
+    # The verdict.
+    verdict: Any
+    # The title.
+    title: Any
+    name: Any
+    # The summary.
+    summary: Any
+    # A short preview.
+    preview: Any
+    previewRef: Any
+    source: Any
+    target: Any
+    reviewer: Any
+    ref: Any
+    href: Any
+    url: Any
+    uri: Any
+    range: Any
+    traceId: Any
+    replayId: Any
+    version: Any
+    confidence: Any
+    reason: Any
+    error: Any
+    message: Any
+    requestedFixes: Any
+    artifactRefs: Any
+    evidenceRefs: Any
+    size: Any
+    bytes: Any
+    sha256: Any
+
+
+class QueuePayload(TypedDict, total=False):
+    """What a fact says of queued turns."""
+
+    # The head of the queue.
+    items: Any
+    # The number of queued turns; absent if unknown.
+    queuedTurnCount: Any
+    # The reason why the turns wait.
+    queueReason: Any
+    # Whether the reason is a temporary overload.
+    retryableOverload: Any
+    # The group that shares a provider's concurrency limit.
+    providerConcurrencyGroup: Any
+    # The number of turns that may run at once.
+    providerParallelBudget: Any
+    status: Any
+    runtimeStatus: Any
+    message: Any
+
+
+class SessionPayload(TypedDict, total=False):
+    """What a fact says of a session: its title, its status, what is unread. Contents take all members."""
+
+    # Whether the body is for a narrower audience than this reader's.
+    withheld: bool
+    # The status of the session.
+    status: Any
+    # The title.
+    title: Any
+    # A short preview.
+    preview: Any
+    # The unread state, from its source.
+    unread: Any
+    counts: Any
+    # Whether the session is pinned.
+    pinned: Any
+    # Whether the session may be outdated.
+    stale: Any
+
+
+class ContextPayload(TypedDict, total=False):
+    """What a fact says of the model's input. Contents take all members."""
+
+    # Whether the body is for a narrower audience than this reader's.
+    withheld: bool
+    # The id of the context.
+    contextId: Any
+
+
+class CompactionPayload(TypedDict, total=False):
+    """What a fact says of a compaction of the model's memory. Contents take all members."""
+
+    # Whether the body is for a narrower audience than this reader's.
+    withheld: bool
+    # The id of the compaction.
+    compactionId: Any
+    # As compactionId.
+    id: Any
+    # The status of the compaction.
+    status: Any
+
+
+class PermissionPayload(TypedDict, total=False):
+    """What a fact says of permissions, or of a decision by them. Contents take all members."""
+
+    # Whether the body is for a narrower audience than this reader's.
+    withheld: bool
+    # The id of the permissions.
+    permissionId: Any
+    # As permissionId.
+    policyId: Any
+    # The status of the decision.
+    status: Any
+    # The decision.
+    decision: Any
+    # The reason for the decision.
+    reason: Any
+    # The decision in words.
+    message: Any
+    # The risk of what is decided.
+    risk: Any
+    # The tool that the decision is about.
+    toolName: Any
+    # When the decision ends.
+    expiresAt: Any
+
+
+class StatePayload(TypedDict, total=False):
+    """What a fact says of the application's state, or of an activity that its source names."""
+
+    # The whole state.
+    state: Any
+    # JSON Patch operations on the state, or on the activity's content.
+    patch: Any
+    # The type of the activity.
+    activityType: str
+    # The content of the activity.
+    content: Any
+    # `false`: the content is only for readers that have none yet.
+    replace: bool
+
+
+class MessagesPayload(TypedDict, total=False):
+    """A window of the history."""
+
+    # The messages: `[{messageId, role, agentId?, parts}]`.
+    messages: Any
+    # `repair`: the window replaces what was streamed.
+    mode: str
+
+
+class MetricPayload(TypedDict, total=False):
+    """What a fact measures: costs and durations."""
+
+    # The name of the metric.
+    name: Any
+    # The kind of the metric.
+    kind: Any
+    # The value.
+    value: Any
+    # The unit of the value.
+    unit: Any
+    # The model.
+    model: Any
+    # The duration, in milliseconds.
+    durationMs: Any
+    # The cost, in US dollars.
+    costUsd: Any
+    # The usage of a model call: counts by their names.
+    usage: Any
+    # The measurement in words.
+    message: Any
+
+
+class DiagnosticPayload(TypedDict, total=False):
+    """What a fact says to an operator who looks for a fault."""
+
+    # The kind of the entry.
+    kind: str
+    # The entry in words.
+    message: Any
+    # The code of the fault.
+    code: Any
+    # How bad it is.
+    severity: Any
+    # The status of what the entry is about.
+    status: Any
+
+
+Payload = (
+    dict[str, Any]
+    | CallPayload
+    | WordsPayload
+    | RunPayload
+    | ActionPayload
+    | ControlPayload
+    | AgentPayload
+    | TaskPayload
+    | TeamPayload
+    | HandoffPayload
+    | NotificationPayload
+    | ReviewPayload
+    | ArtifactPayload
+    | EvidencePayload
+    | QueuePayload
+    | SessionPayload
+    | ContextPayload
+    | CompactionPayload
+    | PermissionPayload
+    | StatePayload
+    | MessagesPayload
+    | MetricPayload
+    | DiagnosticPayload
+)
 
 
 class TypedFact(TypedDict):
@@ -349,7 +1068,7 @@ class Fact(TypedFact, total=False):
     # The audience of the fact: user ⊂ dashboard ⊂ internal.
     audience: Audience
     # The producer-owned body of the fact. Absent when empty.
-    payload: dict[str, Any] | CallPayload | WordsPayload
+    payload: Payload
     # Links to artifacts, evidence, transcripts, files, offloaded bodies or raw diagnostics: a list of { rel, … }, or a
     # map by relation.
     refs: Any

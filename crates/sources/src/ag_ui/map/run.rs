@@ -10,7 +10,7 @@ use crate::members::{RuntimeId, add_rest, carry_all, diagnostic, id_of, internal
 use crate::turn::{TurnState, ended, error, failed, resolved, started, take_error, waiting};
 use crate::{ActionAnswer, Fact};
 use proscenium_model::{
-    ActionId, ActionKind, AgentId, Audience, Draft, EventType, Owner, Phase, RunId, SessionId, ThreadId, ToolCallId,
+    ActionId, ActionKind, AgentId, Audience, Draft, EventType, MemberRef, Owner, Phase, RunId, SessionId, ThreadId, ToolCallId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -255,7 +255,7 @@ impl EventHandler<'_> {
 ///
 /// The payload may use the protocol's names or Awaken's.
 fn question_of(draft: &mut Draft) {
-    let Some(Value::Object(mut own)) = draft.payload.open().get("payload").cloned() else { return };
+    let Some(mut own) = draft.payload.get("payload").and_then(MemberRef::object).cloned() else { return };
     take_question(draft, &mut own);
     for (ours, theirs) in
         [("toolName", &["toolName", "tool"][..]), ("parameters", &["parameters", "arguments", "args", "input"][..])]

@@ -6,7 +6,7 @@ use super::{EventHandler, Pending};
 use crate::Fact;
 use crate::members::{add_rest, id_from, take_checked_id, take_id, take_object, take_question, take_text};
 use crate::turn::resolved;
-use proscenium_model::{ActionId, Audience, Draft, EventType, Owner, ToolCallId};
+use proscenium_model::{ActionId, Audience, Draft, EventType, MemberRef, Owner, ToolCallId};
 use serde_json::{Map, Value, json};
 
 impl EventHandler<'_> {
@@ -34,7 +34,7 @@ impl EventHandler<'_> {
                 parameters.shift_remove(repeated);
             }
         }
-        if parameters.get("tool") == draft.payload.open().get("toolName") {
+        if parameters.get("tool").map(MemberRef::from) == draft.payload.get("toolName") {
             parameters.shift_remove("tool");
         }
         draft =

@@ -203,7 +203,7 @@ fn has_child(result: &Map<String, Value>) -> bool {
 
 /// Builds the child's notification and completion at the end of a delegating call.
 fn child_of(call: &Draft, data: Option<&Value>, otherwise: &str) -> Option<[Draft; 2]> {
-    let run = call.payload.open().get("metadata")?.get("child_run_id")?.as_str()?.to_owned();
+    let run = call.payload.get("metadata")?.get("child_run_id")?.as_str()?.to_owned();
     let member = |member: &str| data.and_then(|data| data.get(member));
     let status = member("status").and_then(Value::as_str).unwrap_or(otherwise).to_owned();
     let agent = member("agent_id").and_then(Value::as_str).and_then(AgentId::of);

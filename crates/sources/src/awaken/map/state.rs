@@ -16,7 +16,7 @@ impl EventHandler<'_> {
         if let Some(usage) = fact.shift_remove("usage").filter(|v| !v.is_null()) {
             payload.insert("usage".into(), usage_of(usage));
         }
-        let draft = Draft { payload: Payload::Open(payload), ..Draft::new(EventType::MetricChanged) };
+        let draft = Draft { payload: Payload::read(&EventType::MetricChanged, payload), ..Draft::new(EventType::MetricChanged) };
         let draft = draft.with_scope(Scope::Turn).with_phase(Phase::Producing).with_audience(Audience::Dashboard);
         self.push(carry_all(draft, fact));
     }

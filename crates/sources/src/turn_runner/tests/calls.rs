@@ -32,7 +32,8 @@ fn arguments_replace_earlier_ones() {
         classes(&drafts),
         ["tool.started acting", "tool.args acting", "tool.args acting", "tool.args acting", "tool.result completed"]
     );
-    let inputs: Vec<_> = drafts.iter().filter_map(|d| d.payload.as_call()?.input.as_deref()).collect();
+    let inputs: Vec<_> =
+        drafts.iter().filter_map(|d| d.payload.as_fact::<proscenium_model::CallFact>()?.input.as_deref()).collect();
     assert_eq!(inputs, [&json!({"p": "a"}), &json!({"p": "ab"}), &json!({"path": "/"})]);
 }
 

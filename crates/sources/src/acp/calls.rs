@@ -40,6 +40,9 @@ pub(super) fn content_text(content: Option<&Value>) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("\n"))
 }
 
+/// The files that a call touches.
+const LOCATIONS: &[(&str, &str)] = &[("locations", "locations")];
+
 impl EventHandler<'_> {
     /// The call's id in this log.
     pub(super) fn call_of(&self, update: &Fact) -> Option<ToolCallId> {
@@ -188,7 +191,7 @@ impl EventHandler<'_> {
         if status.is_none() && message.is_none() && rest.is_empty() {
             return;
         }
-        let mut draft = self.about(EventType::ToolProgress, &id);
+        let mut draft = self.about(EventType::ToolProgress, &id).with_moved(&mut rest, LOCATIONS);
         match status {
             Some("in_progress") => draft = draft.call(|call| call.status = Some("running".to_owned())),
             Some(odd) => drop(rest.insert("callStatus".into(), odd.into())),
@@ -204,7 +207,7 @@ impl EventHandler<'_> {
             Some(text) => (Some(text.into()), raw),
             None => (raw, None),
         };
-        let draft = self.about(EventType::ToolResult, &id).call(|call| {
+        let draft = self.about(EventType::ToolResult, &id).with_moved(&mut rest, LOCATIONS).call(|call| {
             call.status = Some("completed".to_owned());
             call.output = output.map(Box::new);
         });
@@ -218,7 +221,7 @@ impl EventHandler<'_> {
         let said =
             raw.as_ref().and_then(|raw| raw.as_str().or_else(|| ["error", "message"].iter().find_map(|m| raw.get(*m)?.as_str())));
         let message = text.or_else(|| said.map(str::to_owned)).unwrap_or_else(|| "the tool failed without saying why".into());
-        let draft = self.about(EventType::ToolFailed, &id);
+        let draft = self.about(EventType::ToolFailed, &id).with_moved(&mut rest, LOCATIONS);
         let draft = draft.call(|call| call.error = Some(json!({ "message": message }).into()));
         self.memory.calls.end(&id);
         self.push_carrying(draft.with_some("rawOutput", raw), rest);

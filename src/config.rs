@@ -60,8 +60,8 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
 
-    /// Require tokens, signed by this key: a secret of at least 32 bytes (HS256), or a public Ed25519 (EdDSA) or RSA
-    /// key (RS256) as PEM.
+    /// Require tokens, signed by this key: a secret of at least 32 bytes (HS256), or a public Ed25519 (EdDSA), RSA
+    /// (RS256) or P-256 key (ES256) as PEM.
     #[arg(long, env = "PROSCENIUM_AUTH_KEY", value_name = "FILE", help_heading = "Access")]
     pub auth_key: Option<PathBuf>,
     /// Require tokens, signed by a key of this JSON Web Key Set. The server reloads a changed file; removing a key ends

@@ -1,4 +1,4 @@
-//! The three signature algorithms of tokens, computed by `ring`.
+//! The four signature algorithms of tokens, computed by `ring`.
 //!
 //! `jsonwebtoken` parses the format and passes the bytes on. Each key supports one algorithm, so a token cannot choose
 //! how it is checked. `ring` compares in constant time.
@@ -8,8 +8,8 @@ use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind, Result};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, EncodingKey};
 use ring::hmac;
-use ring::signature::{ED25519, Ed25519KeyPair, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair};
-use ring::signature::{RsaPublicKeyComponents, UnparsedPublicKey};
+use ring::signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, ED25519, EcdsaKeyPair, Ed25519KeyPair};
+use ring::signature::{RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair, RsaPublicKeyComponents, UnparsedPublicKey};
 use signature::{Signer, Verifier};
 
 static PROVIDER: CryptoProvider =
@@ -25,6 +25,7 @@ enum PrivateKey {
     Secret(hmac::Key),
     Ed(Ed25519KeyPair),
     Rsa(Box<RsaKeyPair>),
+    P256(EcdsaKeyPair),
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "jsonwebtoken hands over a reference")]
@@ -41,6 +42,10 @@ fn signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>
             let pair = RsaKeyPair::from_der(bytes);
             PrivateKey::Rsa(Box::new(pair.map_err(|why| Error::from(ErrorKind::InvalidRsaKey(why.to_string())))?))
         }
+        (Algorithm::ES256, AlgorithmFamily::Ec) => {
+            let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, bytes, &environment::key_randomness());
+            PrivateKey::P256(pair.map_err(|_| Error::from(ErrorKind::InvalidEcdsaKey))?)
+        }
         _ => return Err(ErrorKind::InvalidAlgorithm.into()),
     }))
 }
@@ -56,6 +61,10 @@ impl Signer<Vec<u8>> for PrivateKey {
                     .map_err(|_| signature::Error::new())?;
                 Ok(signature)
             }
+            Self::P256(pair) => {
+                let signature = pair.sign(&environment::key_randomness(), message).map_err(|_| signature::Error::new())?;
+                Ok(signature.as_ref().to_vec())
+            }
         }
     }
 }
@@ -66,6 +75,7 @@ impl JwtSigner for PrivateKey {
             Self::Secret(_) => Algorithm::HS256,
             Self::Ed(_) => Algorithm::EdDSA,
             Self::Rsa(_) => Algorithm::RS256,
+            Self::P256(_) => Algorithm::ES256,
         }
     }
 }
@@ -81,7 +91,8 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
     match (algorithm, key.family()) {
         (Algorithm::HS256, AlgorithmFamily::Hmac)
         | (Algorithm::EdDSA, AlgorithmFamily::Ed)
-        | (Algorithm::RS256, AlgorithmFamily::Rsa) => Ok(Box::new(SignatureVerifier { algorithm: *algorithm, key: key.clone() })),
+        | (Algorithm::RS256, AlgorithmFamily::Rsa)
+        | (Algorithm::ES256, AlgorithmFamily::Ec) => Ok(Box::new(SignatureVerifier { algorithm: *algorithm, key: key.clone() })),
         _ => Err(ErrorKind::InvalidAlgorithm.into()),
     }
 }
@@ -100,6 +111,9 @@ impl Verifier<Vec<u8>> for SignatureVerifier {
             }
             (Algorithm::RS256, DecodingKeyKind::RsaModulusExponent { n, e }) => {
                 RsaPublicKeyComponents { n, e }.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature)
+            }
+            (Algorithm::ES256, DecodingKeyKind::SecretOrDer(point)) => {
+                UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(message, signature)
             }
             _ => Err(ring::error::Unspecified),
         };

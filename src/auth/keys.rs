@@ -1,7 +1,7 @@
 //! Keys that verify tokens, from a single-key file or a JSON Web Key Set (RFC 7517).
 //!
-//! The key type fixes the algorithm: a secret uses HS256, an Ed25519 key EdDSA, an RSA key RS256. The algorithm that a
-//! token claims only selects among the keys of that type.
+//! The key type fixes the algorithm: a secret uses HS256, an Ed25519 key EdDSA, an RSA key RS256, a P-256 key ES256. The
+//! algorithm that a token claims only selects among the keys of that type.
 
 use super::TokenError;
 use super::rights::{Claims, RawClaims};
@@ -10,6 +10,8 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, K
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, EncodingKey, Header, Validation};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use tokio_rustls::rustls::pki_types::SubjectPublicKeyInfoDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
 
 /// Minimum length of a secret, in bytes: the hash length (RFC 7518, section 3.2).
 pub const SECRET_BYTES_MIN: usize = 32;
@@ -17,6 +19,11 @@ pub const SECRET_BYTES_MIN: usize = 32;
 const MODULUS_BYTES_MIN: usize = 256;
 /// Length of an Ed25519 public key, in bytes.
 const POINT_BYTES: usize = 32;
+/// Length of a P-256 public key as an uncompressed point, in bytes.
+const P256_POINT_BYTES: usize = 65;
+/// The DER of a public P-256 key before its point (RFC 5480). Keys of other curves begin otherwise.
+const P256_KEY_HEAD: &[u8] =
+    b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00";
 /// Maximum number of keys in one set.
 pub const KEYS_MAX: usize = 256;
 /// Maximum length of a token, in bytes: it must fit in a request's head.
@@ -43,7 +50,8 @@ impl VerifyingKey {
                 .into()),
             KeyFile::Pem { is_private: false, .. } => {
                 let key = DecodingKey::from_ed_pem(bytes).or_else(|_| DecodingKey::from_rsa_pem(bytes));
-                Self::new(None, key.map_err(|_| "the PEM is neither an Ed25519 nor an RSA key".to_owned())?)
+                let key = key.ok().or_else(|| p256_from_pem(bytes));
+                Self::new(None, key.ok_or_else(|| NO_KEY_IN_PEM.to_owned())?)
             }
         }
     }
@@ -58,7 +66,8 @@ impl VerifyingKey {
         match &jwk.algorithm {
             AlgorithmParameters::RSA(_) | AlgorithmParameters::OctetKey(_) => {}
             AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => {}
-            _ => return Err("its kty or crv is not supported; use RSA, Ed25519 or oct".into()),
+            AlgorithmParameters::EllipticCurve(point) if point.curve == EllipticCurve::P256 => {}
+            _ => return Err("its kty or crv is not supported; use RSA, P-256, Ed25519 or oct".into()),
         }
         let key = DecodingKey::from_jwk(jwk).map_err(|_| "its members do not match its kty".to_owned())?;
         let key = Self::new(common.key_id.as_deref().map(Into::into), key)?;
@@ -79,7 +88,10 @@ impl VerifyingKey {
             (AlgorithmFamily::Rsa, DecodingKeyKind::SecretOrDer(of) | DecodingKeyKind::RsaModulusExponent { n: of, .. }) => {
                 (Algorithm::RS256, of, MODULUS_BYTES_MIN)
             }
-            _ => return Err("the key type is not supported; use RSA, Ed25519 or a secret".into()),
+            (AlgorithmFamily::Ec, DecodingKeyKind::SecretOrDer(point)) if point.len() == P256_POINT_BYTES => {
+                (Algorithm::ES256, point, P256_POINT_BYTES)
+            }
+            _ => return Err("the key type is not supported; use RSA, P-256, Ed25519 or a secret".into()),
         };
         if material.len() < min {
             let bytes = material.len();
@@ -130,6 +142,14 @@ pub(super) fn parse_key_set(bytes: &[u8]) -> Result<(Vec<VerifyingKey>, Vec<Stri
     Ok((keys, rejected))
 }
 
+const NO_KEY_IN_PEM: &str = "the PEM is neither an Ed25519 nor an RSA nor a P-256 key";
+
+/// Reads a public P-256 key. `None` for any other PEM, also for another curve.
+fn p256_from_pem(bytes: &[u8]) -> Option<DecodingKey> {
+    let key = SubjectPublicKeyInfoDer::from_pem_slice(bytes).ok()?;
+    key.strip_prefix(P256_KEY_HEAD).map(DecodingKey::from_ec_der)
+}
+
 /// The content of a single-key file.
 enum KeyFile<'f> {
     Secret(&'f [u8]),
@@ -142,6 +162,9 @@ fn key_file_kind(bytes: &[u8]) -> Result<KeyFile<'_>, String> {
         return match rest.split(|byte| *byte == b'-').next().unwrap_or_default() {
             b"PUBLIC KEY" | b"RSA PUBLIC KEY" => Ok(KeyFile::Pem { is_private: false }),
             b"PRIVATE KEY" | b"RSA PRIVATE KEY" => Ok(KeyFile::Pem { is_private: true }),
+            b"EC PRIVATE KEY" | b"EC PARAMETERS" => {
+                Err("the PEM is an EC PRIVATE KEY; convert it (openssl pkcs8 -topk8 -nocrypt)".into())
+            }
             other => Err(format!("the PEM is a {}; give an unencrypted public or private key", String::from_utf8_lossy(other))),
         };
     }
@@ -212,7 +235,8 @@ impl TokenSigner {
             KeyFile::Pem { is_private: true } => {
                 let ed = EncodingKey::from_ed_pem(bytes).map(|key| Self { algorithm: Algorithm::EdDSA, key });
                 let rsa = || EncodingKey::from_rsa_pem(bytes).map(|key| Self { algorithm: Algorithm::RS256, key });
-                ed.or_else(|_| rsa()).map_err(|_| "the PEM is neither an Ed25519 nor an RSA key".into())
+                let ec = || EncodingKey::from_ec_pem(bytes).map(|key| Self { algorithm: Algorithm::ES256, key });
+                ed.or_else(|_| rsa()).or_else(|_| ec()).map_err(|_| NO_KEY_IN_PEM.into())
             }
         }
     }
@@ -223,6 +247,9 @@ impl TokenSigner {
     /// Why the key cannot sign.
     pub fn sign(&self, claims: &Value, key_name: Option<&str>) -> Result<String, String> {
         let header = Header { kid: key_name.map(str::to_owned), ..Header::new(self.algorithm) };
-        jsonwebtoken::encode(&header, claims, &self.key).map_err(|error| format!("cannot sign the token: {error}"))
+        jsonwebtoken::encode(&header, claims, &self.key).map_err(|error| match error.kind() {
+            ErrorKind::InvalidEcdsaKey => "cannot sign the token: the elliptic key is not of the curve P-256".into(),
+            _ => format!("cannot sign the token: {error}"),
+        })
     }
 }

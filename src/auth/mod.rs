@@ -73,7 +73,7 @@ pub enum TokenError {
     Missing,
     #[error("The token is longer than the limit of {} bytes.", keys::TOKEN_BYTES_MAX)]
     TooLong,
-    #[error("The token is not a JWT signed with HS256, EdDSA or RS256.")]
+    #[error("The token is not a JWT signed with HS256, EdDSA, RS256 or ES256.")]
     Malformed,
     #[error("The token requires a JWT extension that this server does not support (crit).")]
     UnsupportedCritical,

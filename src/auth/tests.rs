@@ -22,11 +22,16 @@ const ENVIRONMENT: Environment = Environment { now: || jiff::Timestamp::from_sec
 
 const SECRET: &[u8] = b"a secret of more than thirty-two bytes\n";
 
-/// Ed25519 and RSA test keys, made with `openssl genpkey`.
+/// Ed25519, RSA and elliptic test keys, made with `openssl genpkey`.
 const ED_PRIVATE: &str = include_str!("../../tests/keys/ed25519.private.pem");
 const ED_PUBLIC: &str = include_str!("../../tests/keys/ed25519.public.pem");
 const RSA_PRIVATE: &str = include_str!("../../tests/keys/rsa.private.pem");
 const RSA_PUBLIC: &str = include_str!("../../tests/keys/rsa.public.pem");
+const P256_PRIVATE: &str = include_str!("../../tests/keys/p256.private.pem");
+const P256_PUBLIC: &str = include_str!("../../tests/keys/p256.public.pem");
+/// A public key of another curve, whose point is as long.
+const OTHER_CURVE: &str = include_str!("../../tests/keys/secp256k1.public.pem");
+const P384_PRIVATE: &str = include_str!("../../tests/keys/p384.private.pem");
 const RSA_SHORT: &str = include_str!("../../tests/keys/rsa1024.public.pem");
 
 /// Key files in a temporary directory.
@@ -102,8 +107,9 @@ fn refused(authenticator: &Authenticator, token: &str) -> TokenError {
 #[test]
 fn a_token_verifies_with_its_own_key_and_with_no_other() {
     let files = Files::new();
-    let kinds: [(&[u8], &[u8]); 3] =
-        [(SECRET, SECRET), (ED_PRIVATE.as_bytes(), ED_PUBLIC.as_bytes()), (RSA_PRIVATE.as_bytes(), RSA_PUBLIC.as_bytes())];
+    let pem = [(ED_PRIVATE, ED_PUBLIC), (RSA_PRIVATE, RSA_PUBLIC), (P256_PRIVATE, P256_PUBLIC)];
+    let pem = pem.map(|(private, public)| (private.as_bytes(), public.as_bytes()));
+    let kinds = [(SECRET, SECRET), pem[0], pem[1], pem[2]];
     for (n, (private, _)) in kinds.iter().enumerate() {
         let token = sign(private, &claims(json!({})), Some("any"));
         for (m, (_, public)) in kinds.iter().enumerate() {
@@ -127,7 +133,7 @@ fn a_token_verifies_with_its_own_key_and_with_no_other() {
 fn a_token_cannot_choose_how_it_is_verified() {
     let files = Files::new();
     let claims = claims(json!({}));
-    for (public, own) in [(ED_PUBLIC, "EdDSA"), (RSA_PUBLIC, "RS256")] {
+    for (public, own) in [(ED_PUBLIC, "EdDSA"), (RSA_PUBLIC, "RS256"), (P256_PUBLIC, "ES256")] {
         let authenticator = files.with_key(public).unwrap();
         // Algorithm confusion: the public key, used as an HMAC secret.
         for secret in [public, public.trim(), ""] {
@@ -230,7 +236,10 @@ fn an_unusable_key_file_is_rejected_with_the_remedy() {
     check(RSA_PRIVATE.as_bytes(), "-pubout");
     check(RSA_SHORT.as_bytes(), "fewer than 2048 bits");
     check(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "the PEM is a CERTIFICATE");
-    check(b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "neither an Ed25519 nor an RSA key");
+    check(b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "neither an Ed25519 nor an RSA nor a P-256 key");
+    check(OTHER_CURVE.as_bytes(), "nor a P-256 key");
+    check(P256_PRIVATE.as_bytes(), "-pubout");
+    check(b"-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", "openssl pkcs8 -topk8");
     // A public value must not become a secret.
     check(br#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#, "--auth-jwks");
     check(b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ2 user@host", "not PEM");
@@ -238,8 +247,11 @@ fn an_unusable_key_file_is_rejected_with_the_remedy() {
     assert!(files.with_key([b'x'; SECRET_BYTES_MIN]).is_ok());
     let set = |set: Value| files.with(AuthConfig { jwks: Some(files.write("set", set.to_string())), ..AuthConfig::default() });
     assert!(set(json!({})).unwrap_err().contains("no `keys` array"));
-    let elliptic = json!({ "kty": "EC", "crv": "P-256", "x": "AA", "y": "AA" });
-    assert!(set(json!({ "keys": [elliptic] })).unwrap_err().contains("key 0: its kty or crv is not supported"));
+    let elliptic = |crv: &str| json!({ "keys": [{ "kty": "EC", "crv": crv, "x": "AA", "y": "AA" }] });
+    assert!(set(elliptic("P-384")).unwrap_err().contains("key 0: its kty or crv is not supported"));
+    assert!(set(elliptic("P-256")).unwrap_err().contains("key 0: the key type is not supported"), "its point is too short");
+    let other = TokenSigner::from_file(P384_PRIVATE.as_bytes()).unwrap().sign(&claims(json!({})), None);
+    assert!(other.is_err_and(|why| why.contains("not of the curve P-256")));
     assert!(TokenSigner::from_file(ED_PUBLIC.as_bytes()).is_err_and(|why| why.contains("give the private key")));
 }
 
@@ -265,6 +277,29 @@ fn a_key_of_a_set_verifies_only_tokens_of_its_kid_and_algorithm() {
     assert_eq!(refused(&authenticator, &token(&one, Some("b"))), TokenError::BadSignature);
     for kid in ["c", "enc", "other", ""] {
         assert_eq!(refused(&authenticator, &token(&one, Some(kid))), TokenError::UnknownKey, "{kid}");
+    }
+}
+
+/// The public P-256 key as a JWK.
+fn p256_jwk(kid: &str) -> Value {
+    let digits: String = P256_PUBLIC.lines().filter(|line| !line.starts_with("-----")).collect();
+    let der = data_encoding::BASE64.decode(digits.as_bytes()).unwrap();
+    let point = &der[der.len() - 64..];
+    json!({ "kty": "EC", "crv": "P-256", "kid": kid, "use": "sig", "alg": "ES256", "x": base64(&point[..32]), "y": base64(&point[32..]) })
+}
+
+#[test]
+fn an_elliptic_key_of_a_set_verifies_es256() {
+    let files = Files::new();
+    let set = json!({ "keys": [p256_jwk("ec")] });
+    let authenticator =
+        files.with(AuthConfig { jwks: Some(files.write("set", set.to_string())), ..AuthConfig::default() }).unwrap();
+    let token = sign(P256_PRIVATE, &claims(json!({})), Some("ec"));
+    assert!(authenticator.verify(&token).is_ok());
+    // An empty or zero signature, which careless verifiers accept (CVE-2022-21449).
+    let message = token.rsplit_once('.').unwrap().0;
+    for signature in [vec![0; 64], Vec::new(), vec![0; 63]] {
+        assert_eq!(refused(&authenticator, &format!("{message}.{}", base64(&signature))), TokenError::BadSignature);
     }
 }
 

@@ -19,8 +19,8 @@ use uuid::Uuid;
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Token {
-    /// The signing key: a secret of 32 bytes or more (HS256), or a PEM file with a private Ed25519 (EdDSA) or RSA key
-    /// (RS256).
+    /// The signing key: a secret of 32 bytes or more (HS256), or a PEM file with a private Ed25519 (EdDSA), RSA (RS256)
+    /// or P-256 key (ES256).
     #[arg(long, env = "PROSCENIUM_AUTH_KEY", value_name = "FILE")]
     key: PathBuf,
     /// Create the key first: a secret, in a file that only you can read.

@@ -924,7 +924,7 @@ fn the_token_command_makes_tokens_that_the_other_commands_accept() {
 
 #[tokio::test]
 async fn the_token_command_signs_with_other_keys_and_the_server_rejects_private_ones() {
-    for kind in ["ed25519", "rsa"] {
+    for kind in ["ed25519", "rsa", "p256"] {
         let key = |half: &str| repository(&format!("tests/keys/{kind}.{half}.pem"));
         let made = crate::cli::run(crate::cli::proscenium(&["token", "--sessions", "*", "--key"]).arg(key("private")));
         let token = crate::cli::stdout(&made).trim().to_owned();

@@ -9,7 +9,10 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-use crate::auth::AuthConfig;
+use crate::auth::claim_map::{ClaimMap, ClaimMapping};
+use crate::auth::provider::{ProviderConfig, ProviderUrl};
+use crate::auth::proxy::{ProxyClaim, ProxyConfig, parse_header};
+use crate::auth::{AuthConfig, AuthConfigError};
 #[cfg(feature = "cluster")]
 use crate::cluster::ClusterOptions;
 use crate::connect::entry::{AgentEntry, EntryError, ReadVariable};
@@ -33,6 +36,7 @@ use parse::{advertised_url, cluster_name, cluster_urls, collector_url, size};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 const KIB: u64 = 1024;
@@ -64,19 +68,50 @@ pub struct Config {
     /// (RS256) or P-256 key (ES256) as PEM.
     #[arg(long, env = "PROSCENIUM_AUTH_KEY", value_name = "FILE", help_heading = "Access")]
     pub auth_key: Option<PathBuf>,
-    /// Require tokens, signed by a key of this JSON Web Key Set. The server reloads a changed file; removing a key ends
-    /// what is open under its tokens.
-    #[arg(long, env = "PROSCENIUM_AUTH_JWKS", value_name = "FILE", help_heading = "Access")]
-    pub auth_jwks: Option<PathBuf>,
+    /// Require tokens, signed by a key of this JSON Web Key Set: a file, or an `https://` address. The server reloads a
+    /// changed file, and fetches an address every 10 minutes and for an unknown `kid`. Removing a key ends what is open
+    /// under its tokens.
+    #[arg(long, env = "PROSCENIUM_AUTH_JWKS", value_name = "FILE|URL", help_heading = "Access")]
+    pub auth_jwks: Option<KeySetPlace>,
     /// Revoked tokens: one `jti` or `sub` per line. The server reloads a changed file.
     #[arg(long, env = "PROSCENIUM_AUTH_REVOKED", value_name = "FILE", help_heading = "Access")]
     pub auth_revoked: Option<PathBuf>,
     /// Service name that a token's `aud` must contain, if the token has one.
     #[arg(long, env = "PROSCENIUM_AUTH_AUDIENCE", value_name = "NAME", default_value = "proscenium", help_heading = "Access")]
     pub auth_audience: String,
-    /// Required `iss` of a token. Default: any.
-    #[arg(long, env = "PROSCENIUM_AUTH_ISSUER", value_name = "NAME", help_heading = "Access")]
+    /// Required `iss` of a token. Default: any. Without --auth-key and --auth-jwks it is the `https://` address of an
+    /// identity provider, whose keys the server discovers.
+    #[arg(long, env = "PROSCENIUM_AUTH_ISSUER", value_name = "NAME|URL", help_heading = "Access")]
     pub auth_issuer: Option<String>,
+    /// Rights for the tokens of an identity provider, as CLAIM=VALUE:MEMBER=VALUE,…, such as
+    /// `groups=ops:audience=internal,can=read+control`, or for all as `owner={org}`. Repeatable, or one a line.
+    #[arg(long, env = "PROSCENIUM_AUTH_CLAIM", value_name = "MAPPING", value_delimiter = '\n', help_heading = "Access")]
+    pub auth_claim: Vec<ClaimMapping>,
+    /// Header in which an authenticating proxy names the user. The proxy proves itself by the secret in
+    /// `x-proscenium-proxy-secret`.
+    #[arg(long, env = "PROSCENIUM_AUTH_PROXY_HEADER", value_name = "NAME", requires = "auth_proxy_secret",
+          help_heading = "Access", value_parser = parse_header)]
+    pub auth_proxy_header: Option<HeaderName>,
+    /// The proxy's secret, of at least 32 bytes. The server reloads a changed file.
+    #[arg(
+        long,
+        env = "PROSCENIUM_AUTH_PROXY_SECRET",
+        value_name = "FILE",
+        requires = "auth_proxy_header",
+        help_heading = "Access"
+    )]
+    pub auth_proxy_secret: Option<PathBuf>,
+    /// Header of the proxy that becomes a claim for --auth-claim, as CLAIM=HEADER. Repeatable, or comma-separated.
+    /// Default: `groups`, `email` and `preferred_username` from the `x-forwarded-` headers of these names.
+    #[arg(
+        long,
+        env = "PROSCENIUM_AUTH_PROXY_CLAIM",
+        value_name = "CLAIM",
+        value_delimiter = ',',
+        requires = "auth_proxy_header",
+        help_heading = "Access"
+    )]
+    pub auth_proxy_claim: Vec<ProxyClaim>,
     /// Origin whose pages may send requests, besides the server's own, such as `https://app.example`. Repeatable, or
     /// comma-separated.
     #[arg(long, env = "PROSCENIUM_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',', help_heading = "Access",
@@ -322,6 +357,24 @@ pub struct Config {
 /// Default address of the server, and of the clients in this crate.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8787";
 
+/// Where a key set is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySetPlace {
+    File(PathBuf),
+    Address(ProviderUrl),
+}
+
+impl FromStr for KeySetPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.contains("://") {
+            true => text.parse().map(Self::Address),
+            false => Ok(Self::File(text.into())),
+        }
+    }
+}
+
 /// The kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StoreKind {
@@ -348,7 +401,7 @@ pub enum LogFormat {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "refusing to listen on {0} without authentication: any client that reaches this address could read and write every run. \
-     Require tokens (--auth-key or --auth-jwks), listen on loopback ({DEFAULT_LISTEN}) behind an authenticating proxy (name it with --cors-origin), or pass --insecure if you trust that network"
+     Require tokens (--auth-key, --auth-jwks or --auth-issuer), listen on loopback ({DEFAULT_LISTEN}) behind an authenticating proxy (name it with --cors-origin), or pass --insecure if you trust that network"
 )]
 pub struct NotLoopback(pub SocketAddr);
 
@@ -363,7 +416,8 @@ impl Config {
     /// # Errors
     /// [`NotLoopback`] for an address that others can reach, without authentication and without `--insecure`.
     pub fn check_listen_address(&self, address: SocketAddr) -> Result<(), NotLoopback> {
-        let authenticates = self.auth_key.is_some() || self.auth_jwks.is_some();
+        let authenticates =
+            self.auth_key.is_some() || self.auth_jwks.is_some() || self.auth_issuer.is_some() || self.auth_proxy_header.is_some();
         if address.ip().to_canonical().is_loopback() || authenticates || self.insecure {
             Ok(())
         } else {
@@ -371,16 +425,38 @@ impl Config {
         }
     }
 
-    /// The key files and the claims that tokens must carry.
-    #[must_use]
-    pub fn auth(&self) -> AuthConfig {
-        AuthConfig {
+    /// Who may use the server: keys, the claims that tokens must carry, and the proxy that names users.
+    ///
+    /// # Errors
+    /// [`AuthConfigError`] for an issuer that has no address where its keys must be discovered.
+    pub fn auth(&self) -> Result<AuthConfig, AuthConfigError> {
+        let (jwks, key_set) = match &self.auth_jwks {
+            Some(KeySetPlace::File(file)) => (Some(file.clone()), None),
+            Some(KeySetPlace::Address(address)) => (None, Some(address.clone())),
+            None => (None, None),
+        };
+        let is_discovered = self.auth_key.is_none() && self.auth_jwks.is_none();
+        let issuer = self.auth_issuer.as_deref().filter(|_| is_discovered).map(str::parse::<ProviderUrl>).transpose();
+        let issuer = issuer.map_err(|why| {
+            let remedy = "The keys of the issuer are discovered at its address; otherwise give --auth-key or --auth-jwks.";
+            AuthConfigError::of_flag("--auth-issuer", format!("{why}. {remedy}"))
+        })?;
+        let provider = ProviderConfig { key_set, issuer, has_other_keys: false };
+        let proxy = self.auth_proxy_header.clone().zip(self.auth_proxy_secret.clone());
+        Ok(AuthConfig {
             key: self.auth_key.clone(),
-            jwks: self.auth_jwks.clone(),
+            jwks,
+            provider: (provider != ProviderConfig::default()).then_some(provider),
+            mappings: ClaimMap(self.auth_claim.clone()),
+            proxy: proxy.map(|(header, secret)| ProxyConfig {
+                header,
+                secret,
+                claims: if self.auth_proxy_claim.is_empty() { ProxyClaim::defaults() } else { self.auth_proxy_claim.clone() },
+            }),
             revoked: self.auth_revoked.clone(),
             service: self.auth_audience.as_str().into(),
             issuer: self.auth_issuer.as_deref().map(Into::into),
-        }
+        })
     }
 
     /// The origins whose pages may send requests.

@@ -310,7 +310,10 @@ fn serve(config: &Config) -> Result<(), Failure> {
         };
         #[cfg(not(feature = "cluster"))]
         let server = open(open_store(config)?)?;
-        let authenticator = Authenticator::open(config.auth(), ENVIRONMENT)?;
+        let authenticator = Authenticator::open(config.auth()?, ENVIRONMENT)?;
+        if let Some(authenticator) = &authenticator {
+            authenticator.fetch_keys().await;
+        }
         let server = server
             .with_compaction(config.compact_after())
             .with_staleness_limits(config.staleness_limits())

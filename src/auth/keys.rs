@@ -4,11 +4,13 @@
 //! algorithm that a token claims only selects among the keys of that type.
 
 use super::TokenError;
-use super::rights::{Claims, RawClaims};
+use super::claim_map::ClaimMap;
+use super::rights::Claims;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, EncodingKey, Header, Validation};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::pki_types::SubjectPublicKeyInfoDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -115,6 +117,16 @@ impl VerifyingKey {
         Ok(Self { name, algorithm, material: key, thumbprint })
     }
 
+    /// Whether the key also signs.
+    pub fn is_secret(&self) -> bool {
+        self.algorithm == Algorithm::HS256
+    }
+
+    /// Whether it is the key of this name (`kid`).
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name.as_deref() == Some(name)
+    }
+
     pub const fn thumbprint(&self) -> &KeyThumbprint {
         &self.thumbprint
     }
@@ -179,10 +191,17 @@ fn key_file_kind(bytes: &[u8]) -> Result<KeyFile<'_>, String> {
     Ok(KeyFile::Secret(text))
 }
 
-/// Verifies a token's signature. Returns its claims and the thumbprint of the key that signed it.
+/// The name of the key that a token says it is signed with. It is not verified.
+pub(super) fn claimed_key_name(token: &str) -> Option<String> {
+    jsonwebtoken::decode_header(token).ok()?.kid
+}
+
+/// Verifies a token's signature. Returns its claims, with the rights by the mappings, and the thumbprint of the key that
+/// signed it.
 pub(super) fn verify_signature<'k>(
     token: &str,
     keys: impl Iterator<Item = &'k VerifyingKey>,
+    mappings: &ClaimMap,
 ) -> Result<(Claims, KeyThumbprint), TokenError> {
     if token.len() > TOKEN_BYTES_MAX {
         return Err(TokenError::TooLong);
@@ -201,8 +220,8 @@ pub(super) fn verify_signature<'k>(
         // Only the signature is checked here. The authenticator checks the claims against the server's clock.
         (validation.validate_exp, validation.validate_nbf, validation.validate_aud) = (false, false, false);
         validation.required_spec_claims.clear();
-        match jsonwebtoken::decode::<RawClaims>(token, &key.material, &validation) {
-            Ok(token) => return Ok((Claims::from_raw(token.claims)?, key.thumbprint)),
+        match jsonwebtoken::decode::<Box<RawValue>>(token, &key.material, &validation) {
+            Ok(token) => return Ok((mappings.read(token.claims.get())?, key.thumbprint)),
             Err(error) => match error.kind() {
                 // The JSON is parsed only after the signature verified, so this message may describe it.
                 ErrorKind::Json(why) => return Err(TokenError::Claim(why.to_string())),

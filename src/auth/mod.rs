@@ -5,17 +5,25 @@
 //! that keeps a resource open under a grant holds a [`GrantWatch`], which reports the end. One periodic task serves all
 //! grants; no grant has its own timer.
 //!
-//! This module knows nothing of HTTP, runs or frames. `serve::access` decides what a right permits.
+//! Besides tokens, an authenticating [`proxy`] may name a user. The keys of an identity [`provider`] come over HTTP, and
+//! [`claim_map`] turns its claims into rights. Otherwise this module knows nothing of HTTP, runs or frames. `serve::access` decides what a right permits.
 
+pub mod claim_map;
 mod crypto;
 pub mod keys;
+pub mod provider;
+pub mod proxy;
 pub mod rights;
 pub mod shared_tickets;
 pub mod tickets;
 
 use crate::environment::Environment;
-use keys::{KeyThumbprint, VerifyingKey, parse_key_set, verify_signature};
+use claim_map::ClaimMap;
+use http::HeaderMap;
+use keys::{KeyThumbprint, VerifyingKey, claimed_key_name, parse_key_set, verify_signature};
 use parking_lot::{Mutex, RwLock};
+use provider::{Discovered, Provider, ProviderConfig};
+use proxy::{ProxyConfig, ProxySecret};
 use quick_cache::sync::Cache;
 use rights::{CLOCK_SKEW, Claims, Rights};
 use sha2::{Digest, Sha256};
@@ -46,8 +54,14 @@ const DEAD_GRANTS_MAX: usize = 1024;
 pub struct AuthConfig {
     /// A file with one key: a secret, or a public key as PEM.
     pub key: Option<PathBuf>,
-    /// A JSON Web Key Set.
+    /// A file with a JSON Web Key Set.
     pub jwks: Option<PathBuf>,
+    /// The identity provider to fetch from.
+    pub provider: Option<ProviderConfig>,
+    /// How claims become rights, besides the `proscenium` claim.
+    pub mappings: ClaimMap,
+    /// The authenticating proxy whose header names users.
+    pub proxy: Option<ProxyConfig>,
     /// The revocation file: one `jti` or `sub` per line.
     pub revoked: Option<PathBuf>,
     /// The service name that `aud` must contain, if a token has `aud`.
@@ -56,12 +70,32 @@ pub struct AuthConfig {
     pub issuer: Option<Box<str>>,
 }
 
-/// A key file or revocation file cannot be used.
+impl AuthConfig {
+    /// The files that are read again when they change.
+    fn watched_files(&self) -> [Option<&Path>; 3] {
+        [self.jwks.as_deref(), self.revoked.as_deref(), self.proxy.as_ref().map(|proxy| &*proxy.secret)]
+    }
+}
+
+/// A file or an address cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {why}", file.display())]
+#[error("{place}: {why}")]
 pub struct AuthConfigError {
-    file: PathBuf,
+    /// The file or the flag.
+    place: String,
     why: String,
+}
+
+impl AuthConfigError {
+    /// The error of a flag's value.
+    #[must_use]
+    pub fn of_flag(flag: &str, why: impl Into<String>) -> Self {
+        Self { place: flag.into(), why: why.into() }
+    }
+
+    fn of_file(file: &Path, why: impl Into<String>) -> Self {
+        Self { place: file.display().to_string(), why: why.into() }
+    }
 }
 
 /// Why a token was rejected.
@@ -79,6 +113,14 @@ pub enum TokenError {
     UnsupportedCritical,
     #[error("The server does not know the key that signed the token.")]
     UnknownKey,
+    #[error(
+        "The server has no keys of the identity provider yet, which did not answer. The server tries again; its log says why."
+    )]
+    NoKeys,
+    #[error("The request names a user in the proxy's header, but {} is missing or wrong.", proxy::SECRET_HEADER)]
+    ProxySecret,
+    #[error("The proxy's header does not name one user: it must be one text of 1 to {} bytes.", proxy::USER_BYTES_MAX)]
+    ProxyUser,
     #[error("The token's signature is wrong.")]
     BadSignature,
     #[error("The token has an invalid claim: {0}.")]
@@ -234,6 +276,9 @@ impl GrantWatch {
 struct KnownKeys {
     own: Option<VerifyingKey>,
     set: Vec<VerifyingKey>,
+    /// The provider's keys have not been fetched yet.
+    awaits_keys: bool,
+    proxy: Option<ProxySecret>,
     revoked: HashSet<Box<str>>,
 }
 
@@ -248,7 +293,9 @@ impl KnownKeys {
         if is_revoked(&grant.subject) || grant.id.as_deref().is_some_and(is_revoked) {
             return Some(EndReason::Revoked);
         }
-        (!self.keys().any(|key| *key.thumbprint() == grant.key)).then_some(EndReason::KeyRemoved)
+        let proxy = self.proxy.as_ref().map(ProxySecret::thumbprint);
+        let mut known = self.keys().map(VerifyingKey::thumbprint).chain(proxy);
+        (!known.any(|key| *key == grant.key)).then_some(EndReason::KeyRemoved)
     }
 }
 
@@ -284,7 +331,7 @@ fn file_stamp(file: &Path) -> FileStamp {
 
 /// Reads a file of at most `bytes_max` bytes.
 fn read(file: &Path, bytes_max: u64) -> Result<Vec<u8>, AuthConfigError> {
-    let failed = |why: String| AuthConfigError { file: file.to_owned(), why };
+    let failed = |why: String| AuthConfigError::of_file(file, why);
     let bytes = std::fs::metadata(file).map_err(|error| failed(error.to_string()))?.len();
     if bytes > bytes_max {
         return Err(failed(format!("it has {bytes} bytes; the limit is {bytes_max}")));
@@ -293,8 +340,7 @@ fn read(file: &Path, bytes_max: u64) -> Result<Vec<u8>, AuthConfigError> {
 }
 
 fn read_set(file: &Path) -> Result<Vec<VerifyingKey>, AuthConfigError> {
-    let (keys, rejected) =
-        parse_key_set(&read(file, KEYS_BYTES_MAX)?).map_err(|why| AuthConfigError { file: file.to_owned(), why })?;
+    let (keys, rejected) = parse_key_set(&read(file, KEYS_BYTES_MAX)?).map_err(|why| AuthConfigError::of_file(file, why))?;
     for why in rejected {
         tracing::warn!(file = %file.display(), why, "ignoring a key of the key set");
     }
@@ -304,9 +350,13 @@ fn read_set(file: &Path) -> Result<Vec<VerifyingKey>, AuthConfigError> {
 /// Reads one `jti` or `sub` per line. Blank lines and lines that begin with `#` are ignored.
 fn read_revoked(file: &Path) -> Result<HashSet<Box<str>>, AuthConfigError> {
     let bytes = read(file, REVOKED_BYTES_MAX)?;
-    let text = String::from_utf8(bytes).map_err(|_| AuthConfigError { file: file.to_owned(), why: "it is not UTF-8".into() })?;
+    let text = String::from_utf8(bytes).map_err(|_| AuthConfigError::of_file(file, "it is not UTF-8"))?;
     let lines = text.lines().map(str::trim);
     Ok(lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(Into::into).collect())
+}
+
+fn read_proxy_secret(file: &Path) -> Result<ProxySecret, AuthConfigError> {
+    ProxySecret::new(&read(file, KEYS_BYTES_MAX)?).map_err(|why| AuthConfigError::of_file(file, why))
 }
 
 /// Verifies tokens, and issues and redeems tickets.
@@ -314,7 +364,8 @@ pub struct Authenticator {
     config: AuthConfig,
     environment: Environment,
     state: RwLock<KnownKeys>,
-    stamps: Mutex<[FileStamp; 2]>,
+    stamps: Mutex<[FileStamp; 3]>,
+    provider: Option<Provider>,
     /// Keyed by the SHA-256 of the token.
     cached_grants: Cache<[u8; 32], Arc<Grant>>,
     grants: Mutex<GrantIndex>,
@@ -330,23 +381,30 @@ impl fmt::Debug for Authenticator {
 }
 
 impl Authenticator {
-    /// Reads the keys. `None` if no key file is configured: the server then accepts every request.
+    /// Reads the keys. `None` if neither keys nor a proxy are configured: the server then accepts every request.
+    ///
+    /// The keys of an identity provider come with [`Self::fetch_keys`].
     ///
     /// # Errors
     /// [`AuthConfigError`] for a file that cannot be used.
     pub fn open(config: AuthConfig, environment: Environment) -> Result<Option<Arc<Self>>, AuthConfigError> {
-        if config.key.is_none() && config.jwks.is_none() {
+        if config.key.is_none() && config.jwks.is_none() && config.provider.is_none() && config.proxy.is_none() {
             return Ok(None);
         }
         crypto::install();
-        let own = config.key.as_deref().map(|file| {
-            VerifyingKey::from_file(&read(file, KEYS_BYTES_MAX)?).map_err(|why| AuthConfigError { file: file.to_owned(), why })
-        });
+        let own = config
+            .key
+            .as_deref()
+            .map(|file| VerifyingKey::from_file(&read(file, KEYS_BYTES_MAX)?).map_err(|why| AuthConfigError::of_file(file, why)));
         // Taken before the files are read, so that the first check finds a change in between.
-        let stamps = Mutex::new([&config.jwks, &config.revoked].map(|file| file.as_deref().and_then(file_stamp)));
+        let stamps = Mutex::new(config.watched_files().map(|file| file.and_then(file_stamp)));
+        let provider = config.provider.clone().map(Provider::new).transpose();
+        let provider = provider.map_err(|why| AuthConfigError::of_flag("cannot call the identity provider", why))?;
         let state = KnownKeys {
             own: own.transpose()?,
             set: config.jwks.as_deref().map(read_set).transpose()?.unwrap_or_default(),
+            awaits_keys: provider.as_ref().is_some_and(Provider::has_keys),
+            proxy: config.proxy.as_ref().map(|proxy| read_proxy_secret(&proxy.secret)).transpose()?,
             revoked: config.revoked.as_deref().map(read_revoked).transpose()?.unwrap_or_default(),
         };
         Ok(Some(Arc::new(Self {
@@ -354,6 +412,7 @@ impl Authenticator {
             environment,
             state: RwLock::new(state),
             stamps,
+            provider,
             cached_grants: Cache::new(CACHED_TOKENS_MAX),
             grants: Mutex::default(),
             tickets: Mutex::default(),
@@ -366,7 +425,97 @@ impl Authenticator {
         u64::try_from((self.environment.now)().as_second()).unwrap_or(0)
     }
 
-    /// Verifies a token and returns its grant.
+    /// Verifies a token and returns its grant. It waits for the provider's keys where the token's key is unknown.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub async fn authenticate(self: &Arc<Self>, token: &str) -> Result<Arc<Grant>, TokenError> {
+        let is_unknown = |error: &TokenError| matches!(error, TokenError::UnknownKey | TokenError::BadSignature);
+        let refusal = match self.verify(token) {
+            Err(error) if is_unknown(&error) && self.provider.is_some() => error,
+            verified => return verified,
+        };
+        let name = claimed_key_name(token);
+        if !self.may_be_of_new_key(name.as_deref()) {
+            return Err(refusal);
+        }
+        let this = self.clone();
+        // A client that goes away must not end a fetch for which others wait.
+        let fetching = tokio::spawn(async move {
+            let Some(provider) = &this.provider else { return };
+            let mut state = provider.fetching.lock().await;
+            if this.may_be_of_new_key(name.as_deref()) && state.may_ask() {
+                this.install_fetched(provider.fetch(&mut state).await);
+            }
+        });
+        fetching.await.expect("the task that fetches keys panicked");
+        match self.verify(token) {
+            Err(error) if is_unknown(&error) && self.state.read().awaits_keys => Err(TokenError::NoKeys),
+            verified => verified,
+        }
+    }
+
+    /// Returns whether a key of this name may be one that the provider has and the server does not.
+    fn may_be_of_new_key(&self, name: Option<&str>) -> bool {
+        let state = self.state.read();
+        state.awaits_keys || name.is_some_and(|name| !state.set.iter().any(|key| key.is_named(name)))
+    }
+
+    /// Fetches the keys of the identity provider, if one is configured. A failure is logged.
+    pub async fn fetch_keys(&self) {
+        let Some(provider) = &self.provider else { return };
+        let mut state = provider.fetching.lock().await;
+        self.install_fetched(provider.fetch(&mut state).await);
+    }
+
+    fn install_fetched(&self, fetched: Option<Vec<VerifyingKey>>) {
+        let has_keys = self.provider.as_ref().is_some_and(Provider::has_keys);
+        let Some(set) = fetched.filter(|_| has_keys) else { return };
+        let mut state = self.state.write();
+        let is_same = set.iter().map(VerifyingKey::thumbprint).eq(state.set.iter().map(VerifyingKey::thumbprint));
+        if is_same && !state.awaits_keys {
+            return;
+        }
+        tracing::info!(keys = set.len(), "fetched the keys of the identity provider");
+        (state.set, state.awaits_keys) = (set, false);
+        self.end_revoked(&state);
+    }
+
+    /// The addresses at which a page signs in. `None` while the provider has not answered, or without one.
+    #[must_use]
+    pub fn discovered(&self) -> Option<Discovered> {
+        self.provider.as_ref()?.discovered()
+    }
+
+    /// Returns whether a request names a user in the proxy's header.
+    #[must_use]
+    pub fn is_proxied(&self, headers: &HeaderMap) -> bool {
+        self.config.proxy.as_ref().is_some_and(|proxy| headers.contains_key(&proxy.header))
+    }
+
+    /// Returns the grant of the user that the proxy's header names, for one request. `None`: it names none.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub fn proxied(&self, headers: &HeaderMap) -> Option<Result<Arc<Grant>, TokenError>> {
+        let proxy = self.config.proxy.as_ref().filter(|_| self.is_proxied(headers))?;
+        Some(self.verify_proxied(proxy, headers))
+    }
+
+    fn verify_proxied(&self, proxy: &ProxyConfig, headers: &HeaderMap) -> Result<Arc<Grant>, TokenError> {
+        // The read lock is held until the grant is indexed. Otherwise a reload in between would not end it.
+        let state = self.state.read();
+        let secret = state.proxy.as_ref().filter(|secret| secret.is_in(headers)).ok_or(TokenError::ProxySecret)?;
+        let claims = self.config.mappings.read(&proxy.claims(headers)?)?;
+        let grant = Arc::new(Grant::new(claims, *secret.thumbprint()));
+        if let Some(end) = state.end_reason(&grant) {
+            return Err(TokenError::Ended(end));
+        }
+        self.grants.lock().insert(&grant);
+        Ok(grant)
+    }
+
+    /// Verifies a token and returns its grant, by the keys that the server has.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -377,7 +526,7 @@ impl Authenticator {
         }
         // The read lock is held until the grant is indexed. Otherwise a reload in between would not end it.
         let state = self.state.read();
-        let (claims, key) = verify_signature(token, state.keys())?;
+        let (claims, key) = verify_signature(token, state.keys(), &self.config.mappings)?;
         claims.ensure_addressed_to(&self.config.service, self.config.issuer.as_deref())?;
         if claims.not_before > now + CLOCK_SKEW {
             return Err(TokenError::NotYetValid);
@@ -446,8 +595,22 @@ impl Authenticator {
         Ok(grant)
     }
 
-    /// Runs the periodic expiry and file checks until the task is aborted.
+    /// Runs the periodic checks of expiry, files and the provider's keys until the task is aborted.
     pub async fn run(self: Arc<Self>) {
+        tokio::join!(self.clone().check_files(), self.renew_keys());
+    }
+
+    /// Fetches the provider's keys again and again.
+    async fn renew_keys(&self) {
+        let Some(provider) = &self.provider else { return };
+        loop {
+            let pause = provider.fetching.lock().await.pause();
+            tokio::time::sleep(pause).await;
+            self.fetch_keys().await;
+        }
+    }
+
+    async fn check_files(self: Arc<Self>) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
             let this = self.clone();
@@ -481,15 +644,16 @@ impl Authenticator {
     ///
     /// An unreadable file is logged once and leaves the old content in force.
     pub fn reload_if_changed(&self) {
-        let files = [&self.config.jwks, &self.config.revoked];
-        let now = files.map(|file| file.as_deref().and_then(file_stamp));
+        let files = self.config.watched_files();
+        let now = files.map(|file| file.and_then(file_stamp));
         let before = std::mem::replace(&mut *self.stamps.lock(), now);
-        let changed = |n: usize| files[n].as_deref().filter(|_| now[n] != before[n]);
+        let changed = |n: usize| files[n].filter(|_| now[n] != before[n]);
         let log_error =
             |error: &AuthConfigError| tracing::error!(%error, "cannot reload the file; its previous content stays in force");
         let set = changed(0).and_then(|file| read_set(file).inspect_err(log_error).ok());
         let revoked = changed(1).and_then(|file| read_revoked(file).inspect_err(log_error).ok());
-        if set.is_none() && revoked.is_none() {
+        let proxy = changed(2).and_then(|file| read_proxy_secret(file).inspect_err(log_error).ok());
+        if set.is_none() && revoked.is_none() && proxy.is_none() {
             return;
         }
         let mut state = self.state.write();
@@ -501,7 +665,16 @@ impl Authenticator {
             tracing::info!(names = revoked.len(), "reloaded the revocation file");
             state.revoked = revoked;
         }
-        // The cached grants were verified against the previous files.
+        if proxy.is_some() {
+            tracing::info!("reloaded the proxy's secret");
+            state.proxy = proxy;
+        }
+        self.end_revoked(&state);
+    }
+
+    /// Ends the grants that the new keys and revocations do not allow.
+    fn end_revoked(&self, state: &KnownKeys) {
+        // The cached grants were verified against the previous state.
         self.cached_grants.clear();
         self.grants.lock().for_each_live(|grant| {
             if let Some(end) = state.end_reason(grant) {

@@ -14,7 +14,7 @@ use serde_json::{Number, Value};
 /// `exp` gets no tolerance.
 pub const CLOCK_SKEW: u64 = 30;
 /// Later expiries are lowered to this: the last second of the year 9999, in seconds since 1970.
-const EXPIRES_MAX: u64 = 253_402_300_799;
+pub const EXPIRES_MAX: u64 = 253_402_300_799;
 
 /// An operation that a token may permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -329,6 +329,13 @@ struct RawRights {
     owner: Option<OwnerId>,
     #[serde(default)]
     owners: Vec<Box<str>>,
+}
+
+impl RawClaims {
+    /// Replaces the rights.
+    pub(super) fn set_rights(&mut self, rights: Box<RawValue>) {
+        self.proscenium = Some(rights);
+    }
 }
 
 /// The audience of a token that names none.

@@ -1,5 +1,8 @@
 //! Tests of tokens, keys and tickets, on a clock that each test sets.
 
+mod provider;
+mod proxy;
+
 use super::keys::{KEYS_MAX, SECRET_BYTES_MIN, TOKEN_BYTES_MAX, TokenSigner};
 use super::shared_tickets::{REFRESH_SECS, SharedTickets, TicketRecord, TicketUse};
 use super::tickets::{Purpose, RESUME_SECS, TICKETS_MAX, TICKETS_PER_TOKEN_MAX, TicketScope, TooManyTickets};

@@ -70,6 +70,8 @@ fn an_address_that_others_can_reach_is_refused_with_the_remedy() {
     check(&["--insecure"], "0.0.0.0:0", true);
     check(&["--auth-key", "key"], "0.0.0.0:0", true);
     check(&["--auth-jwks", "keys.json"], "[::]:0", true);
+    check(&["--auth-issuer", "https://login.example"], "[::]:0", true);
+    check(&["--auth-proxy-header", "x-user", "--auth-proxy-secret", "secret"], "[::]:0", true);
     check(&["--auth-revoked", "names"], "0.0.0.0:0", false);
 }
 
@@ -110,4 +112,27 @@ fn an_out_of_range_value_is_rejected_when_it_is_parsed() {
     {
         assert!(config(&arguments).is_err(), "{arguments:?}");
     }
+}
+
+#[test]
+fn keys_come_from_a_file_or_an_address_or_from_the_issuer_if_nothing_else_is_given() {
+    let auth = |arguments: &[&str]| config(arguments).unwrap().auth().map_err(|error| error.to_string());
+    let issuer = ["--auth-issuer", "https://login.example"];
+    let provider = auth(&issuer).unwrap().provider.expect("the issuer is discovered");
+    assert_eq!(provider.issuer.map(|issuer| issuer.as_str().to_owned()), Some("https://login.example".to_owned()));
+    for keys in [["--auth-key", "key"], ["--auth-jwks", "keys.json"]] {
+        let config = auth(&[&issuer[..], &keys].concat()).unwrap();
+        assert_eq!((config.provider, config.issuer.as_deref()), (None, Some("https://login.example")));
+        assert!(auth(&[&["--auth-issuer", "any name"][..], &keys].concat()).is_ok());
+    }
+    let by_address = auth(&[&issuer[..], &["--auth-jwks", "https://login.example/keys"]].concat()).unwrap();
+    let provider = by_address.provider.expect("the address is fetched");
+    assert!(by_address.jwks.is_none() && provider.issuer.is_none() && provider.key_set.is_some());
+    let error = auth(&["--auth-issuer", "any name"]).unwrap_err();
+    assert!(error.contains("--auth-issuer: \"any name\" is not a URL") && error.contains("--auth-jwks"), "{error}");
+    let refused = |arguments: &[&str]| config(arguments).expect_err("refused").to_string();
+    assert!(refused(&["--auth-jwks", "http://login.example/keys"]).contains("not protected by TLS"));
+    assert!(refused(&["--auth-claim", "groups=ops:can=fly"]).contains("unknown variant `fly`"));
+    assert!(refused(&["--auth-proxy-header", "x-user"]).contains("--auth-proxy-secret"));
+    assert!(refused(&["--auth-proxy-header", "cookie", "--auth-proxy-secret", "s"]).contains("another meaning"));
 }

@@ -35,6 +35,7 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("forbidden", "`auth` requests every address with an insufficient token"),
     ("quota_exceeded", "`auth::owners`"),
     ("other_owner", "`auth::owners`"),
+    ("keys_unavailable", "`auth`"),
     ("busy", "`limits`"),
     ("publish_rate", "`limits`"),
     ("body_silent", "`limits`"),

@@ -84,12 +84,12 @@ impl Principal {
     ///
     /// # Errors
     /// 401 for an invalid token.
-    pub fn from_token(app: &App, token: &str) -> Result<Self, Problem> {
+    pub async fn from_token(app: &App, token: &str) -> Result<Self, Problem> {
         let Some(authenticator) = &app.authenticator else { return Ok(Self::anonymous()) };
-        authenticator.verify(token).map(Self::authenticated).map_err(|error| unauthenticated(&error))
+        authenticator.authenticate(token).await.map(Self::authenticated).map_err(|error| unauthenticated(&error))
     }
 
-    /// Verifies the credentials of a request: a bearer token, or a ticket for this purpose.
+    /// Verifies the credentials of a request: the user that a proxy names, a bearer token, or a ticket for this purpose.
     ///
     /// `None`: it has neither.
     ///
@@ -102,9 +102,15 @@ impl Principal {
         ticket: Option<Purpose>,
     ) -> Result<Option<Self>, Problem> {
         let Some(authenticator) = &app.authenticator else { return Ok(Some(Self::anonymous())) };
+        if let Some(proxied) = authenticator.proxied(headers) {
+            return proxied.map(|grant| Some(Self::authenticated(grant))).map_err(|error| unauthenticated(&error));
+        }
         let mut credentials = headers.get_all(header::AUTHORIZATION).iter();
         let verified = match (credentials.next(), credentials.next(), ticket) {
-            (Some(bearer), None, _) => bearer_token(bearer.as_bytes()).and_then(|token| authenticator.verify(token)),
+            (Some(bearer), None, _) => match bearer_token(bearer.as_bytes()) {
+                Ok(token) => authenticator.authenticate(token).await,
+                Err(error) => Err(error),
+            },
             (Some(_), Some(_), _) => Err(TokenError::Malformed),
             (None, _, None) => return Ok(None),
             (None, _, Some(purpose)) => {
@@ -433,12 +439,17 @@ impl OpenAccess {
     }
 }
 
-/// Builds the 401 problem of a rejected or ended token.
+/// `retryAfter` while the server has no keys, in seconds.
+const KEYS_RETRY_AFTER_SECS: u64 = 5;
+
+/// Builds the problem of a rejected or ended token: 401, or 503 where nothing can be said of it yet.
 #[must_use]
 pub fn unauthenticated(error: &TokenError) -> Problem {
     let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", error.to_string());
     match error {
         TokenError::Unrecorded => no_leader(&error.to_string()),
+        TokenError::NoKeys => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "keys_unavailable", error.to_string())
+            .with_retry_after(KEYS_RETRY_AFTER_SECS),
         TokenError::Ended(end) => problem.with("reason", EndReason::as_str(*end)),
         _ => problem,
     }
@@ -483,7 +494,11 @@ pub async fn authorize(
     let rights = &grant.rights;
     if !rights.can(verb) {
         let verb = verb.as_str();
-        return Err(forbidden(verb, format!("The token does not permit {verb}. Use a token whose proscenium.can names it.")));
+        let detail = match Verb::ALL.iter().any(|verb| rights.can(*verb)) {
+            true => format!("The token does not permit {verb}. Use a token whose proscenium.can names it."),
+            false => "The token permits nothing: it has no proscenium claim that does, and no --auth-claim mapping applies to its claims.".into(),
+        };
+        return Err(forbidden(verb, detail));
     }
     if let Some(audience) = audience.filter(|audience| *audience > rights.audience) {
         let (audience, own) = (audience.as_str(), rights.audience.as_str());

@@ -9,6 +9,7 @@
 //! (DNS rebinding). Without authentication the server therefore also refuses requests for unknown host names.
 
 use crate::serve::App;
+use crate::serve::cluster::is_forwarded;
 use crate::serve::http::problem::Problem;
 use axum::body::Body;
 use axum::extract::State;
@@ -202,12 +203,28 @@ fn foreign_origin(from: &str) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "foreign_origin", detail)
 }
 
+/// Returns whether a request must name the origin of its page.
+///
+/// A proxy takes the user from a cookie, which browsers also send along with the requests of foreign pages. So a write
+/// without an `Origin` is refused. Another node has checked what it forwards.
+fn needs_origin(app: &App, method: &Method, headers: &HeaderMap) -> bool {
+    app.authenticator.as_ref().is_some_and(|authenticator| authenticator.is_proxied(headers))
+        && (!method.is_safe() || headers.contains_key(header::UPGRADE))
+        && !headers.contains_key(header::ORIGIN)
+        && !is_forwarded(headers)
+}
+
 /// Checks the host and the origin of a request, and returns the headers that its answer needs for them.
 ///
 /// # Errors
 /// 403 for an unknown host name or a foreign origin.
 pub fn admit(app: &App, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<HeaderMap, Problem> {
     check_host(app, uri, headers)?;
+    if needs_origin(app, method, headers) {
+        let detail = "A request that writes or opens a WebSocket for a user of the proxy must have an Origin, as pages send it. \
+                      Send the server's own origin, or use a token.";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "foreign_origin", detail));
+    }
     let mut answer = vary(app);
     match RequestOrigin::from_request(&app.origins, method, uri, headers) {
         RequestOrigin::SameOrigin => {}

@@ -10,7 +10,7 @@ use super::members::{
 pub const ANY_ADDRESS: &[ProblemKind] =
     &[kinds::FOREIGN_ORIGIN, kinds::UNKNOWN_HOST, kinds::INTERNAL_ERROR, kinds::NO_LEADER, kinds::BEHIND];
 /// Problems of every address that is not public.
-pub const ACCESS_PROBLEMS: &[ProblemKind] = &[kinds::UNAUTHENTICATED, kinds::FORBIDDEN];
+pub const ACCESS_PROBLEMS: &[ProblemKind] = &[kinds::UNAUTHENTICATED, kinds::FORBIDDEN, kinds::KEYS_UNAVAILABLE];
 /// Problems of an address that keeps a connection open.
 pub const OPENS_CONNECTION: &[ProblemKind] = &[kinds::TOO_MANY_CONNECTIONS_OF_TOKEN];
 /// Problems of every access to the store.

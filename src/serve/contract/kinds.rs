@@ -42,7 +42,7 @@ kinds! {
     UNKNOWN_SOURCE = 400 "unknown_source", "`source` names an unknown vocabulary", "`expected` lists the sources";
     UNAUTHENTICATED = 401 "unauthenticated", "The request has no valid token, or its token has ended", "Send a valid token (`Authorization: Bearer`) or a ticket; `reason` says why an open stream ended";
     FORBIDDEN = 403 "forbidden", "The token does not permit the request; the answer does not reveal whether the resource exists", "`missing` names what a token would need";
-    FOREIGN_ORIGIN = 403 "foreign_origin", "The request comes from a page of another origin", "Serve the page from this address, allow its origin with `--cors-origin`, or, behind a proxy, forward `Host`";
+    FOREIGN_ORIGIN = 403 "foreign_origin", "The request comes from a page of another origin, or writes for a user of a proxy without an `Origin`", "Serve the page from this address, allow its origin with `--cors-origin`, or, behind a proxy, forward `Host`";
     UNKNOWN_HOST = 403 "unknown_host", "The server has no authentication, and `host` is not one of its own names", "Use `localhost` or the IP address, allow the name with `--cors-origin http://host` or `--listen`, or require tokens with `--auth-key`";
     PRODUCER_FENCED = 403 "producer_fenced", "A producer with the same id and a newer epoch has taken over", "Stop, or start again with a larger epoch";
     NO_CLUSTER = 404 "no_cluster", "The server belongs to no cluster", "Start it with `--cluster`";
@@ -106,6 +106,7 @@ kinds! {
     NO_LEADER = 503 "no_leader", "The cluster has no leader, or its leader or NATS does not answer", "Retry after `retryAfter`; producer numbers prevent duplicates";
     BEHIND = 503 "behind", "The node has not received the commits up to the request's cursor yet", "Retry after `retryAfter`, or use another node";
     NOT_FOLLOWING = 503 "not_following", "`/readyz`: the node does not receive the commits of its cluster, or has not received all of them since its start", "Wait, or check the connection to NATS";
+    KEYS_UNAVAILABLE = 503 "keys_unavailable", "The server has no keys of its identity provider yet, because that did not answer", "Retry after `retryAfter`; the server's log says why";
     STOPPING = 503 "stopping", "The server is stopping", "Use another server, or retry later";
     BUSY = 503 "busy", "Ingest is overloaded; nothing was accepted", "Retry after `retryAfter`";
     DISK_NEARLY_FULL = 503 "disk_full", "`/readyz`: the store's disk has less free space than its reserve", "Free some space, or lower `--disk-reserve`";

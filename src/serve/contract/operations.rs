@@ -234,7 +234,7 @@ pub static OPERATIONS: &[Operation] = &[
         .with_summary("Opens a WebSocket (RFC 6455, HTTP/1.1) for many subscriptions and publishes. Messages are JSON objects as text; `docs/src/reference/websocket.md` describes them.")
         .with_parameters(&[&[TICKET]])
         .with_responses(&[ResponseSpec { status: 101, meaning: "The connection is now a WebSocket.", content: &[] }])
-        .with_problems(&[OPENS_CONNECTION, &[kinds::UPGRADE_REQUIRED, kinds::BAD_SUBPROTOCOL, kinds::UNAUTHENTICATED]]),
+        .with_problems(&[OPENS_CONNECTION, &[kinds::UPGRADE_REQUIRED, kinds::BAD_SUBPROTOCOL, kinds::UNAUTHENTICATED, kinds::KEYS_UNAVAILABLE]]),
     Operation::new(Method::GET, "/v1/me", AnyToken, "getMe", "access")
         .with_summary("Who the client is, and what it may do.")
         .with_responses(json!("Me", "The rights of the token.")),

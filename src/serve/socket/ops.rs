@@ -122,7 +122,7 @@ impl Connection<'_> {
                 self.answer_control(&message, id.as_ref(), answer, "nacked").await.map(|()| None)
             }
             Ok(SocketOperation::Ping) => Ok(Some(reply("pong", id.as_ref(), json!({})))),
-            Ok(SocketOperation::Auth) => match self.authenticate(&message, id.as_ref()) {
+            Ok(SocketOperation::Auth) => match self.authenticate(&message, id.as_ref()).await {
                 Ok(answer) => self.renew_upstream(&message).await.map(|()| Some(answer)),
                 Err(problem) => Err(problem),
             },
@@ -137,8 +137,8 @@ impl Connection<'_> {
     /// Authenticates the client, or replaces its token.
     ///
     /// A new token must permit everything that the previous one did, because open resources stay open.
-    pub(super) fn authenticate(&mut self, message: &ClientMessage<'_>, id: Option<&Value>) -> Result<String, Problem> {
-        let principal = match Principal::from_token(self.app, message.text("token")?) {
+    pub(super) async fn authenticate(&mut self, message: &ClientMessage<'_>, id: Option<&Value>) -> Result<String, Problem> {
+        let principal = match Principal::from_token(self.app, message.text("token")?).await {
             Ok(principal) => principal,
             Err(problem) if self.client.is_some() => return Err(problem),
             Err(problem) => {

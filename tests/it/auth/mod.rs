@@ -5,6 +5,7 @@ mod clients;
 mod decided_by;
 mod expiry;
 mod hosts;
+mod identity;
 mod lists;
 mod matrix;
 mod owners;

@@ -277,6 +277,8 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{KEYS_MAX}; {KEYS_BYTES_MAX}; {REVOKED_BYTES_MAX}",
                 "the server does not take the file",
             ),
+            ("A user that a proxy names", "{USER_BYTES_MAX}", "401 `unauthenticated`"),
+            ("Values of one entry of a claim mapping", "{EXPANSIONS_MAX}", "401 `unauthenticated`"),
             ("Tickets of one token; of all", "{TICKETS_PER_TOKEN_MAX}; {TICKETS_MAX}", "429 `too_many_tickets`"),
         ],
     ),

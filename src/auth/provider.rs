@@ -225,7 +225,7 @@ impl Provider {
         };
         let bytes = self.get(&address.url).await?;
         let (keys, rejected) = parse_key_set(&bytes).map_err(|why| format!("{address:?}: {why}"))?;
-        // Whoever can read a published secret can sign with it.
+        // A client that reads a published secret could sign with it.
         let (keys, secrets): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| !key.is_secret());
         let published = secrets.iter().map(|_| "a secret (kty oct) at an address is no secret".to_owned());
         Ok((keys, rejected.into_iter().chain(published).collect()))

@@ -25,7 +25,7 @@ fn permits_nothing(rights: &Rights) -> bool {
 
 fn has_session(rights: &Rights, session: &str) -> bool {
     let session = SessionId::new(session).unwrap();
-    rights.has_run(&RunId::new("any").unwrap(), Some(&session))
+    rights.has_run(&RunId::new("any").unwrap(), Some(&session), None)
 }
 
 #[test]

@@ -93,7 +93,7 @@ pub struct ProviderConfig {
     pub has_other_keys: bool,
 }
 
-/// What a discovery document says (OpenID Connect Discovery 1.0, section 3).
+/// What a discovery document says (`OpenID` Connect Discovery 1.0, section 3).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Discovered {
     issuer: String,

@@ -52,12 +52,11 @@ export class Shell {
 
   #token = new Token();
   #server = { token: () => this.#token.value, client: /** @type {const} */ ("page") };
-  #tokenForm = new TokenForm(this.#token, () => {
-    this.#setRoute({ ...this.#route });
-    this.#updateAddress();
+  #tokenForm = new TokenForm(this.#server, this.#token, () => {
+    this.#applyRights();
     if (this.#hasTarget) this.#open();
     this.#list.restart(this.#route.audience);
-  });
+  }, () => this.#applyRights());
   #heading = new Heading();
   #feeder;
   #panels;
@@ -97,6 +96,12 @@ export class Shell {
 
   get #hasTarget() {
     return this.#route.session !== undefined || this.#route.run !== undefined;
+  }
+
+  /** Offers what the token permits. */
+  #applyRights() {
+    this.#setRoute({ ...this.#route, panel: this.#panels.current, full: this.#panels.isFull || undefined });
+    this.#updateAddress();
   }
 
   /** @param {Route} route */

@@ -9,6 +9,11 @@ import { AUDIENCES } from "./route.js";
 
 /** @typedef {import("./route.js").Audience} Audience */
 
+/**
+ * What `GET /v1/me` says.
+ * @typedef {{ sub?: string, name?: string, audience: Audience, can: string[], sessions: string[], runs: string[], agents: string[], owner?: string, owners?: string[], expiresAt?: string }} Me
+ */
+
 const KEY = "proscenium.token";
 
 /**
@@ -29,6 +34,9 @@ function rightsOf(token) {
 export class Token {
   #text = sessionStorage.getItem(KEY) ?? "";
 
+  /** What the server says that the token permits, once it has said so. @type {Me | undefined} */
+  rights;
+
   /** Whether a token is set. */
   get hasToken() {
     return this.#text !== "";
@@ -42,32 +50,36 @@ export class Token {
   /** @param {string} text Empty to remove the token. */
   set(text) {
     this.#text = text;
+    this.rights = undefined;
     if (text) sessionStorage.setItem(KEY, text);
     else sessionStorage.removeItem(KEY);
   }
 
   /** The widest audience that the token permits. @returns {Audience} */
   get audience() {
-    const { audience, can } = rightsOf(this.#text);
+    const { audience, can } = this.rights ?? rightsOf(this.#text);
     const isStated = can !== undefined || audience !== undefined;
     return AUDIENCES.find((name) => name === audience) ?? (isStated ? "user" : "internal");
   }
 
   /** Whether the token permits controls. */
   get canControl() {
-    const { can } = rightsOf(this.#text);
+    const { can } = this.rights ?? rightsOf(this.#text);
     return !Array.isArray(can) || can.includes("control") || can.includes("admin");
   }
 }
 
-/** The form for a token, shown where the server requires one; afterwards the way to sign out. */
+/** The form for a token, shown where the server requires one. The rest of the account loads with it, or after it. */
 export class TokenForm {
   /**
+   * @param {import("./client/http.js").Server} server
    * @param {Token} token
    * @param {() => void} onChange Called after a person entered another token.
+   * @param {() => void} onRights Called when the server has said what the token permits.
    */
-  constructor(token, onChange) {
+  constructor(server, token, onChange, onRights) {
     this.#token = token;
+    this.#load = async () => (this.#account ??= new (await import("./account.js")).Account(server, token, onRights));
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
       const entered = new FormData(this.#form).get("token");
@@ -76,20 +88,18 @@ export class TokenForm {
       this.#isEntered = true;
       onChange();
     });
-    this.#signOut.addEventListener("click", () => {
-      token.set("");
-      // Nothing that the token showed stays in the page.
-      history.replaceState(null, "", location.pathname);
-      location.reload();
-    });
   }
 
   #token;
+  #load;
+  /** @type {import("./account.js").Account | undefined} */
+  #account;
   #form = /** @type {HTMLFormElement} */ (document.getElementById("token"));
   #note = /** @type {HTMLElement} */ (document.getElementById("token-note"));
-  #signOut = /** @type {HTMLElement} */ (document.getElementById("sign-out"));
   /** Whether a person has just entered the token. */
   #isEntered = false;
+  /** The token that the server has accepted last. @type {string | undefined | null} */
+  #accepted = null;
 
   get isShown() {
     return !this.#form.hidden;
@@ -98,10 +108,12 @@ export class TokenForm {
   /** The server accepts the token, or needs none. */
   accept() {
     this.#form.hidden = this.#note.hidden = true;
-    this.#signOut.hidden = !this.#token.hasToken;
     // The next keys of the person are not for the field of the token.
     if (this.#isEntered) document.getElementById("stage")?.focus();
     this.#isEntered = false;
+    if (this.#accepted === this.#token.value) return;
+    this.#accepted = this.#token.value;
+    void this.#load().then((account) => account.show());
   }
 
   /**
@@ -113,9 +125,10 @@ export class TokenForm {
     const { hasToken } = this.#token;
     const text = status === 403 ? `The token does not permit this: ${detail}` : hasToken ? "The server rejected this token. Check that it is complete and has not expired, then paste another." : "This server requires a token. Paste one to see its sessions.";
     this.#form.hidden = this.#note.hidden = false;
-    this.#signOut.hidden = true;
+    this.#accepted = null;
     this.#note.textContent = text;
     this.#note.dataset.state = hasToken ? "failed" : "waiting";
+    void this.#load().then((account) => account.ask());
     return text;
   }
 }

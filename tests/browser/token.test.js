@@ -85,6 +85,7 @@ test("after login the focus leaves the field, and the page offers only what the 
   await page.keyboard.press("Enter");
   assert.ok(await page.locator("#token").isHidden());
   for (const offered of ["#audience", "#compare", "ps-composer", ".ask .yes .button"]) assert.ok(await page.locator(offered).first().isHidden(), offered);
+  await page.locator("#account-button").click();
   await page.locator("#sign-out").click();
   await page.locator("#token").waitFor({ state: "visible" });
   assert.equal(await page.locator("#sessions .session").count(), 0);

@@ -10,7 +10,7 @@ mod parse;
 mod tests;
 
 use crate::auth::claim_map::{ClaimMap, ClaimMapping};
-use crate::auth::provider::{ProviderConfig, ProviderUrl};
+use crate::auth::provider::{ProviderConfig, ProviderUrl, SignIn, SignInToken};
 use crate::auth::proxy::{ProxyClaim, ProxyConfig, parse_header};
 use crate::auth::{AuthConfig, AuthConfigError};
 #[cfg(feature = "cluster")]
@@ -32,7 +32,7 @@ use crate::serve::{KeepAlive, Limits};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use http::HeaderName;
-use parse::{advertised_url, cluster_name, cluster_urls, collector_url, size};
+use parse::{advertised_url, cluster_name, cluster_urls, collector_url, sign_in_parameter, size};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -112,6 +112,27 @@ pub struct Config {
         help_heading = "Access"
     )]
     pub auth_proxy_claim: Vec<ProxyClaim>,
+    /// Client id of the page at the identity provider of --auth-issuer. The page then signs people in there, by the
+    /// authorization code flow with PKCE, as a public client with the redirect URI `https://HOST/`.
+    #[arg(long, env = "PROSCENIUM_SIGN_IN_CLIENT_ID", value_name = "ID", requires = "auth_issuer", help_heading = "Access")]
+    pub sign_in_client_id: Option<String>,
+    /// Scopes that the page requests. Add `offline_access` where the provider gives refresh tokens only with it.
+    #[arg(
+        long,
+        env = "PROSCENIUM_SIGN_IN_SCOPE",
+        value_name = "SCOPES",
+        default_value = "openid profile",
+        help_heading = "Access"
+    )]
+    pub sign_in_scope: String,
+    /// Which of the provider's tokens the page sends to the server. It must be a JWT; set --auth-audience to its `aud`.
+    #[arg(long, env = "PROSCENIUM_SIGN_IN_TOKEN", value_enum, default_value_t = SignInToken::Access, help_heading = "Access")]
+    pub sign_in_token: SignInToken,
+    /// Further parameter of the sign-in, as NAME=VALUE, such as `audience=https://agents.example` for Auth0, or
+    /// `resource=…`. Repeatable, or one a line.
+    #[arg(long, env = "PROSCENIUM_SIGN_IN_PARAMETER", value_name = "PARAMETER", value_delimiter = '\n',
+          requires = "sign_in_client_id", help_heading = "Access", value_parser = sign_in_parameter)]
+    pub sign_in_parameter: Vec<(Box<str>, Box<str>)>,
     /// Origin whose pages may send requests, besides the server's own, such as `https://app.example`. Repeatable, or
     /// comma-separated.
     #[arg(long, env = "PROSCENIUM_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',', help_heading = "Access",
@@ -435,18 +456,28 @@ impl Config {
             Some(KeySetPlace::Address(address)) => (None, Some(address.clone())),
             None => (None, None),
         };
-        let is_discovered = self.auth_key.is_none() && self.auth_jwks.is_none();
+        let has_other_keys = self.auth_key.is_some() || self.auth_jwks.is_some();
+        let is_discovered = !has_other_keys || self.sign_in_client_id.is_some();
         let issuer = self.auth_issuer.as_deref().filter(|_| is_discovered).map(str::parse::<ProviderUrl>).transpose();
         let issuer = issuer.map_err(|why| {
-            let remedy = "The keys of the issuer are discovered at its address; otherwise give --auth-key or --auth-jwks.";
+            let remedy =
+                "It is where the server discovers the issuer's keys, without --auth-key and --auth-jwks, and its sign-in.";
             AuthConfigError::of_flag("--auth-issuer", format!("{why}. {remedy}"))
         })?;
-        let provider = ProviderConfig { key_set, issuer, has_other_keys: false };
+        let has_other_keys = has_other_keys && key_set.is_none();
+        let is_used = key_set.is_some() || issuer.is_some();
+        let provider = is_used.then_some(ProviderConfig { key_set, issuer, has_other_keys });
         let proxy = self.auth_proxy_header.clone().zip(self.auth_proxy_secret.clone());
         Ok(AuthConfig {
             key: self.auth_key.clone(),
             jwks,
-            provider: (provider != ProviderConfig::default()).then_some(provider),
+            provider,
+            sign_in: self.sign_in_client_id.as_deref().map(|client_id| SignIn {
+                client_id: client_id.into(),
+                scope: self.sign_in_scope.as_str().into(),
+                token: self.sign_in_token,
+                parameters: self.sign_in_parameter.clone(),
+            }),
             mappings: ClaimMap(self.auth_claim.clone()),
             proxy: proxy.map(|(header, secret)| ProxyConfig {
                 header,

@@ -22,7 +22,7 @@ use claim_map::ClaimMap;
 use http::HeaderMap;
 use keys::{KeyThumbprint, VerifyingKey, claimed_key_name, parse_key_set, verify_signature};
 use parking_lot::{Mutex, RwLock};
-use provider::{Discovered, Provider, ProviderConfig};
+use provider::{Discovered, Provider, ProviderConfig, SignIn};
 use proxy::{ProxyConfig, ProxySecret};
 use quick_cache::sync::Cache;
 use rights::{CLOCK_SKEW, Claims, Rights};
@@ -58,6 +58,8 @@ pub struct AuthConfig {
     pub jwks: Option<PathBuf>,
     /// The identity provider to fetch from.
     pub provider: Option<ProviderConfig>,
+    /// How a page signs people in. It needs an issuer to discover.
+    pub sign_in: Option<SignIn>,
     /// How claims become rights, besides the `proscenium` claim.
     pub mappings: ClaimMap,
     /// The authenticating proxy whose header names users.
@@ -479,6 +481,12 @@ impl Authenticator {
         tracing::info!(keys = set.len(), "fetched the keys of the identity provider");
         (state.set, state.awaits_keys) = (set, false);
         self.end_revoked(&state);
+    }
+
+    /// How a page signs people in. `None`: not at all.
+    #[must_use]
+    pub const fn sign_in(&self) -> Option<&SignIn> {
+        self.config.sign_in.as_ref()
     }
 
     /// The addresses at which a page signs in. `None` while the provider has not answered, or without one.

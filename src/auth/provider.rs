@@ -96,7 +96,8 @@ pub struct ProviderConfig {
 /// What a discovery document says (`OpenID` Connect Discovery 1.0, section 3).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Discovered {
-    issuer: String,
+    /// The issuer, as configured.
+    pub issuer: String,
     jwks_uri: String,
     /// Where a page sends a person to sign in.
     pub authorization_endpoint: Option<String>,
@@ -104,6 +105,42 @@ pub struct Discovered {
     pub token_endpoint: Option<String>,
     /// Where a page sends a person to sign out.
     pub end_session_endpoint: Option<String>,
+}
+
+impl Discovered {
+    /// The origins of the issuer and of the token endpoint. Addresses without TLS have none.
+    pub fn origins(&self) -> impl Iterator<Item = String> + use<'_> {
+        let addresses = std::iter::once(&self.issuer).chain(&self.token_endpoint);
+        addresses.filter_map(|address| address.parse::<ProviderUrl>().ok()).map(|address| address.origin())
+    }
+}
+
+/// How the page signs a person in: by the authorization code flow with PKCE, as a public client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignIn {
+    pub client_id: Box<str>,
+    pub scope: Box<str>,
+    pub token: SignInToken,
+    /// Further parameters of the authorization request, such as `audience` of Auth0.
+    pub parameters: Vec<(Box<str>, Box<str>)>,
+}
+
+/// Which of the provider's tokens the page sends to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SignInToken {
+    Access,
+    Id,
+}
+
+impl SignInToken {
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Access => "access",
+            Self::Id => "id",
+        }
+    }
 }
 
 /// An identity provider, as last fetched.

@@ -44,6 +44,28 @@ pub(super) fn advertised_url(text: &str) -> Result<String, String> {
     }
 }
 
+/// The parameters of an authorization request that the page makes itself.
+const OWN_PARAMETERS: [&str; 9] = [
+    "client_id",
+    "code_challenge",
+    "code_challenge_method",
+    "nonce",
+    "redirect_uri",
+    "response_mode",
+    "response_type",
+    "scope",
+    "state",
+];
+
+/// Parses a parameter of the sign-in.
+pub(super) fn sign_in_parameter(text: &str) -> Result<(Box<str>, Box<str>), String> {
+    match text.split_once('=') {
+        Some((name, _)) if OWN_PARAMETERS.contains(&name) => Err(format!("the page sets {name} itself")),
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err(format!("{text:?} is not NAME=VALUE, such as audience=https://agents.example")),
+    }
+}
+
 /// Parses a size such as `65536`, `64KiB` or `64 kib`. Units are powers of 1024.
 pub(super) fn size(text: &str, min: u64, max: u64) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());

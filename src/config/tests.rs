@@ -128,11 +128,22 @@ fn keys_come_from_a_file_or_an_address_or_from_the_issuer_if_nothing_else_is_giv
     let by_address = auth(&[&issuer[..], &["--auth-jwks", "https://login.example/keys"]].concat()).unwrap();
     let provider = by_address.provider.expect("the address is fetched");
     assert!(by_address.jwks.is_none() && provider.issuer.is_none() && provider.key_set.is_some());
+    // The page signs in at the issuer, whichever keys verify tokens.
+    let signs_in = [&issuer[..], &["--sign-in-client-id", "page"]].concat();
+    let provider = auth(&[&signs_in[..], &["--auth-key", "key"]].concat()).unwrap().provider.expect("the issuer is discovered");
+    assert!(provider.has_other_keys && provider.issuer.is_some());
+    assert!(!auth(&signs_in).unwrap().provider.expect("the issuer is discovered").has_other_keys);
+    let error = auth(&["--auth-issuer", "any name", "--auth-key", "key", "--sign-in-client-id", "page"]).unwrap_err();
+    assert!(error.contains("its sign-in"), "{error}");
     let error = auth(&["--auth-issuer", "any name"]).unwrap_err();
     assert!(error.contains("--auth-issuer: \"any name\" is not a URL") && error.contains("--auth-jwks"), "{error}");
     let refused = |arguments: &[&str]| config(arguments).expect_err("refused").to_string();
     assert!(refused(&["--auth-jwks", "http://login.example/keys"]).contains("not protected by TLS"));
     assert!(refused(&["--auth-claim", "groups=ops:can=fly"]).contains("unknown variant `fly`"));
+    assert!(refused(&["--sign-in-client-id", "page"]).contains("--auth-issuer"));
+    for (parameter, why) in [("state=x", "the page sets state itself"), ("audience", "is not NAME=VALUE")] {
+        assert!(refused(&[&signs_in[..], &["--sign-in-parameter", parameter]].concat()).contains(why), "{parameter}");
+    }
     assert!(refused(&["--auth-proxy-header", "x-user"]).contains("--auth-proxy-secret"));
     assert!(refused(&["--auth-proxy-header", "cookie", "--auth-proxy-secret", "s"]).contains("another meaning"));
 }

@@ -1,7 +1,7 @@
 //! The router: the handler of each operation of the contract, and the layers around them.
 
 use super::App;
-use super::access::{authorization, origin, tickets};
+use super::access::{authorization, origin, sign_in, tickets};
 use super::api::{
     attention, controls, decisions, erase, facts, hydrate, lists, me, ops, session_list, sessions, settle, workbench,
 };
@@ -52,6 +52,7 @@ const HANDLERS: &[(&str, Route)] = &[
     ("streamRuns", |method| on(method, view::get)),
     ("connect", |method| on(method, socket::get)),
     ("getMe", |method| on(method, me::me)),
+    ("getSignIn", |method| on(method, sign_in::get)),
     ("makeTicket", |method| on(method, tickets::post)),
     ("listRuns", |method| on(method, hydrate::runs)),
     ("getRun", |method| on(method, hydrate::run)),

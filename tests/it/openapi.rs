@@ -515,6 +515,7 @@ async fn answers_have_their_described_shapes() {
         ("Decisions", get("/v1/runs/r/decisions?activation=1").await),
         ("ControlHanded", claimed["controls"][0].clone()),
         ("ControlAnswered", client.post(&ack, &[], json!({ "lease": lease }).to_string()).await.ok()),
+        ("SignIn", client.get("/v1/sign-in").await.ok()),
         ("Me", client.get("/v1/me").await.ok()),
         ("Ticket", client.post("/v1/tickets", &[], r#"{"for":"ws"}"#).await.ok()),
         ("Receipt", client.post_facts("r", &json!([fact("run.status", json!({}))])).await.ok()),

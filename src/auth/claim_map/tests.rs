@@ -154,3 +154,23 @@ fn a_bad_mapping_is_refused_with_what_and_where() {
         assert!(error.contains(why), "{text}: {error}");
     }
 }
+
+#[test]
+fn an_owner_is_one_and_that_of_the_token_stands() {
+    let owner =
+        |mappings: &[&str], claims: Value| read(mappings, &claims).map(|rights| rights.owner.map(|owner| owner.to_string()));
+    let of_org = ["can=read,owner={org},owners={org}", "org=acme:owners=shared/*"];
+    let rights = rights(&of_org, &json!({ "org": "acme" }));
+    assert_eq!(rights.owner.as_ref().map(ToString::to_string), Some("acme".to_owned()));
+    assert!(["acme", "shared/x"].iter().all(|owner| rights.owners.contains(owner)) && !rights.owners.contains("other"));
+    assert_eq!(owner(&of_org, json!({})), Ok(None));
+    assert_eq!(owner(&of_org, json!({ "org": ["a", "b"] })), Ok(None), "the owner is one");
+    let own = json!({ "org": "acme", "proscenium": { "owner": "mine" } });
+    assert_eq!(owner(&of_org, own), Ok(Some("mine".to_owned())));
+    let two = ["owner={org}", "owner={team}"];
+    assert_eq!(owner(&two, json!({ "org": "acme", "team": "acme" })), Ok(Some("acme".to_owned())));
+    let error = owner(&two, json!({ "org": "acme", "team": "other" })).unwrap_err();
+    assert!(error.contains("two owners, acme and other"), "{error}");
+    assert!(owner(&of_org, json!({ "org": "ac*me" })).unwrap_err().contains("org has a `*`"));
+    assert!("owner=a*".parse::<ClaimMapping>().unwrap_err().contains('*'));
+}

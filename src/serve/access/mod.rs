@@ -4,4 +4,5 @@ pub mod authorization;
 pub mod origin;
 pub mod quota;
 pub mod requested_run;
+pub mod sign_in;
 pub mod tickets;

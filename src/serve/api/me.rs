@@ -1,6 +1,6 @@
 //! `GET /v1/me`: who the client is, and what it may do.
 
-use crate::auth::rights::{Rights, Verb};
+use crate::auth::rights::{EXPIRES_MAX, Rights, Verb};
 use crate::model::Audience;
 use crate::serve::access::authorization::Authorization;
 use crate::serve::http::response::no_store_json;
@@ -16,7 +16,10 @@ pub async fn me(authorization: Authorization) -> Response {
         return no_store_json(json!({ "audience": Audience::Internal, "can": can, "sessions": all, "runs": all, "agents": all }));
     };
     let Rights { audience, sessions, runs, agents, owner, owners, .. } = &grant.rights;
-    let expires = i64::try_from(grant.expires).ok().and_then(|expires| jiff::Timestamp::from_second(expires).ok());
+    // The user of a proxy has no end of its own.
+    let expires = Some(grant.expires).filter(|expires| *expires < EXPIRES_MAX);
+    let expires =
+        expires.and_then(|expires| i64::try_from(expires).ok()).and_then(|expires| jiff::Timestamp::from_second(expires).ok());
     let mut me = json!({
         "sub": grant.subject,
         "name": grant.name,

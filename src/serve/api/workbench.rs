@@ -4,9 +4,13 @@
 //! page names its own files with a version before the path (`/assets/4f…/app.js`): a browser keeps those for good, and a
 //! new build has other addresses. Those are bundled by `build.rs`; other pages import the client library as it is written.
 
+use crate::serve::App;
+use crate::serve::access::sign_in::provider_origins;
 use crate::serve::http::problem::Problem;
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use std::sync::Arc;
 
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
@@ -27,8 +31,15 @@ const KEEP: &str = "public, max-age=31536000, immutable";
 const ASK: &str = "no-cache";
 
 /// `GET /`
-pub async fn index(headers: HeaderMap) -> Result<Response, Problem> {
-    file("index.html", ASK, &headers)
+pub async fn index(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Problem> {
+    let mut response = file("index.html", ASK, &headers)?;
+    let providers = provider_origins(&app);
+    if !providers.is_empty() {
+        let connect = providers.iter().fold("connect-src 'self'".to_owned(), |all, origin| format!("{all} {origin}"));
+        let policy = HeaderValue::try_from(POLICY.replace("connect-src 'self'", &connect));
+        response.headers_mut().extend(policy.ok().map(|policy| (header::CONTENT_SECURITY_POLICY, policy)));
+    }
+    Ok(response)
 }
 
 /// `GET /assets/{*file}`

@@ -238,6 +238,10 @@ pub static OPERATIONS: &[Operation] = &[
     Operation::new(Method::GET, "/v1/me", AnyToken, "getMe", "access")
         .with_summary("Who the client is, and what it may do.")
         .with_responses(json!("Me", "The rights of the token.")),
+    Operation::new(Method::GET, "/v1/sign-in", Public, "getSignIn", "access")
+        .with_summary("What a page needs to sign a person in at the identity provider of the server.")
+        .with_responses(json!("SignIn", "The sign-in; without `provider` if the server has none."))
+        .with_problems(&[&[kinds::KEYS_UNAVAILABLE]]),
     Operation::new(Method::POST, "/v1/tickets", AnyToken, "makeTicket", "access")
         .with_summary("Issues a ticket for clients that cannot send headers: they send `?ticket=` instead.")
         .with_body(RequestBody {

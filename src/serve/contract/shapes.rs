@@ -59,6 +59,7 @@ pub const SHAPES: &[Shape] = &[
     ("ChatAtRest", chat_at_rest),
     ("StopWanted", stop_wanted),
     ("Stopped", stopped),
+    ("SignIn", sign_in),
     ("TicketWanted", ticket_wanted),
     ("Me", me),
     ("Ticket", ticket),
@@ -521,6 +522,29 @@ fn control_answer() -> Value {
 fn control_answered() -> Value {
     let always = json!({ "controlId": id(), "status": text("The outcome.") });
     object("The outcome of a control.", always, json!({}))
+}
+
+fn sign_in() -> Value {
+    let provider = object(
+        "An identity provider (`OpenID` Connect). The page is its public client: authorization code with PKCE (S256).",
+        json!({
+            "issuer": text("The issuer."),
+            "clientId": text("The page's client id."),
+            "scope": text("The scopes to request."),
+            "token": { "description": "Which of the provider's tokens the page sends to the server.", "enum": ["access", "id"] },
+            "parameters": {
+                "description": "Further parameters of the authorization request.",
+                "type": "object",
+                "additionalProperties": { "type": "string" },
+            },
+        }),
+        json!({
+            "authorizationEndpoint": text("Where a person signs in."),
+            "tokenEndpoint": text("Where the page exchanges the code for tokens."),
+            "endSessionEndpoint": text("Where a person signs out of the provider."),
+        }),
+    );
+    object("How a person signs in.", json!({}), json!({ "provider": provider }))
 }
 
 fn ticket_wanted() -> Value {

@@ -121,6 +121,7 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("POST",   "/ai-sdk/{agent}/{chat}/stop",      "/ai-sdk/a/s/stop",           "",   [401, 401, 401, 403, 403, 403, 200, 403, 200, 200, 403]),
     // For every caller, whether or not the target exists.
     ("GET",    "/v1/ws",                           "/v1/ws",                     "",   [426; 11]),
+    ("GET",    "/v1/sign-in",                      "/v1/sign-in",                "",   [200; 11]),
     ("GET",    "/healthz",                         "/healthz",                   "",   [200; 11]),
     ("GET",    "/readyz",                          "/readyz",                    "",   [200; 11]),
     ("GET",    "/openapi.json",                    "/openapi.json",              "",   [200; 11]),
@@ -224,7 +225,8 @@ async fn a_wider_audience_than_the_token_s_is_rejected_and_never_narrowed() {
     write_example_runs(&guarded).await;
     let dashboard = reader(json!({ "audience": "dashboard", "sessions": ["*"] }));
     let user = reader(json!({ "sessions": ["*"] }));
-    let has_audience = |path: &str| path.starts_with("/v1/") && !["/v1/ws", "/v1/cluster", "/v1/me"].contains(&path);
+    let has_audience =
+        |path: &str| path.starts_with("/v1/") && !["/v1/ws", "/v1/cluster", "/v1/me", "/v1/sign-in"].contains(&path);
     for (method, _, path, ..) in MATRIX.iter().filter(|row| row.0 == "GET" && has_audience(row.1)) {
         let path = if path.starts_with('/') { path } else { "/v1/blobs/b" };
         let with = |audience: &str| format!("{path}{}audience={audience}", if path.contains('?') { '&' } else { '?' });

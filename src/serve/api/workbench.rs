@@ -36,8 +36,10 @@ pub async fn index(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Re
     let providers = provider_origins(&app);
     if !providers.is_empty() {
         let connect = providers.iter().fold("connect-src 'self'".to_owned(), |all, origin| format!("{all} {origin}"));
-        let policy = HeaderValue::try_from(POLICY.replace("connect-src 'self'", &connect));
-        response.headers_mut().extend(policy.ok().map(|policy| (header::CONTENT_SECURITY_POLICY, policy)));
+        // A second policy beside the first would only narrow it.
+        if let Ok(policy) = HeaderValue::try_from(POLICY.replace("connect-src 'self'", &connect)) {
+            response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+        }
     }
     Ok(response)
 }

@@ -7,7 +7,7 @@
 import { Problem, request } from "./client/http.js";
 import { loadStyle } from "./lazy.js";
 import { query } from "./query.js";
-import { begin, forget, isSignedIn, keepRenewing, takeFailure } from "./sign-in.js";
+import { begin, finish, forget, isSignedIn, keepRenewing, takeFailure } from "./sign-in.js";
 import { html, nothing, render } from "./vendor/lit.js";
 
 /** @typedef {import("./client/http.js").Server} Server */
@@ -78,6 +78,8 @@ export class Account {
   async ask() {
     this.#isAsking = true;
     this.#menu.hidden = true;
+    // The provider has sent the person back: the page begins again, with the token and where it was.
+    if (await finish()) return location.reload();
     let failure = takeFailure();
     try {
       this.#provider ??= (await (await request({ ...this.#server, token: undefined }, "/v1/sign-in")).json()).provider;

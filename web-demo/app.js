@@ -23,15 +23,8 @@ import "./surfaces/session-header.js";
 import "./surfaces/task-capsule.js";
 import { iconButtons, themeSwitch } from "./theme.js";
 
-/** Starts the page. */
-function start() {
-  const feeder = new Feeder();
-  iconButtons();
-  new Shell(feeder);
-  for (const surface of document.querySelectorAll("*")) if (surface instanceof Surface) feeder.add(surface);
-  themeSwitch(/** @type {HTMLElement} */ (document.getElementById("theme")));
-}
-
-// The identity provider has sent the person back.
-if (/[?&]state=/.test(location.search)) void import("./sign-in.js").then(({ finish }) => finish()).finally(start);
-else start();
+const feeder = new Feeder();
+iconButtons();
+new Shell(feeder);
+for (const surface of document.querySelectorAll("*")) if (surface instanceof Surface) feeder.add(surface);
+themeSwitch(/** @type {HTMLElement} */ (document.getElementById("theme")));

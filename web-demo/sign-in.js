@@ -79,9 +79,13 @@ export async function begin(provider) {
   location.assign(address);
 }
 
-/** Finishes a sign-in whose answer is in the address, and removes it from there. Never throws: the form shows why it failed. */
+/**
+ * Finishes a sign-in whose answer is in the address, if there is one, and removes it from there. The form shows why it failed.
+ * @returns {Promise<boolean>} Whether the page has a token now.
+ */
 export async function finish() {
   const answer = new URLSearchParams(location.search);
+  if (!answer.has("state")) return false;
   const attempt = /** @type {Attempt | undefined} */ (stored(ATTEMPT));
   sessionStorage.removeItem(ATTEMPT);
   history.replaceState(null, "", `${location.pathname}${attempt?.hash ?? ""}`);
@@ -93,8 +97,10 @@ export async function finish() {
     const code = answer.get("code");
     if (!code) throw new Error(answer.get("error_description") ?? answer.get("error") ?? "The identity provider sent no code.");
     await exchange(provider, { grant_type: "authorization_code", code, redirect_uri: redirectUri(), code_verifier: attempt.verifier }, attempt.nonce);
+    return true;
   } catch (error) {
     sessionStorage.setItem(FAILURE, error instanceof Error ? error.message : String(error));
+    return false;
   }
 }
 

@@ -16,7 +16,9 @@ async function show(name, args, lines) {
   await page.evaluate(async ([name, args]) => {
     const [diff, { render }] = await Promise.all([import("/assets/ui/diff.js"), import("/assets/vendor/lit.js")]);
     const root = Object.assign(document.createElement("div"), { id: "diff" });
-    document.body.replaceChildren(root);
+    // Parts of the page that load later look for their places.
+    for (const part of document.body.children) part.style.display = "none";
+    document.body.append(root);
     window.draw = (...args) => render(diff[name](...args), root);
     window.draw(...args);
   }, [name, args]);

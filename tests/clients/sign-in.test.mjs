@@ -9,6 +9,7 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { limit } from "../deadline.mjs";
 import { requestJson, startServer, waitFor, within } from "./harness.mjs";
 import { RESOURCE, makeKey, startProvider } from "./identity-provider.mjs";
 import { openBrowser } from "./pages.mjs";
@@ -42,7 +43,7 @@ async function startClocked(...flags) {
   return { ...server, advance, stop: async () => (await server.stop(), rmSync(folder, { recursive: true })) };
 }
 
-test("a provider's token covers what the mappings say, and nothing without one", async () => {
+test("a provider's token covers what the mappings say, and nothing without one", limit, async () => {
   const provider = await startProvider(makeKey("one"));
   const token = await provider.programToken();
   const mapped = await startServer(...trusting(provider, "--auth-claim", MAPPING));
@@ -64,7 +65,7 @@ test("a provider's token covers what the mappings say, and nothing without one",
   }
 });
 
-test("keys rotate while a stream is open, which ends once its key is gone", async () => {
+test("keys rotate while a stream is open, which ends once its key is gone", limit, async () => {
   const [one, two] = [makeKey("one"), makeKey("two")];
   const provider = await startProvider(one);
   const server = await startClocked(...trusting(provider, "--auth-claim", MAPPING));
@@ -99,7 +100,7 @@ test("keys rotate while a stream is open, which ends once its key is gone", asyn
   }
 });
 
-test("a server starts while its provider is down, and keeps its keys when that goes down later", async () => {
+test("a server starts while its provider is down, and keeps its keys when that goes down later", limit, async () => {
   const provider = await startProvider(makeKey("one"));
   const token = await provider.programToken();
   provider.setDown(true);
@@ -154,7 +155,7 @@ async function signIn(page, name) {
   await page.locator("button[type=submit]", { hasText: "Continue" }).click();
 }
 
-test("a person signs in through the page, sees their rights, and signs out", async () => {
+test("a person signs in through the page, sees their rights, and signs out", limit, async () => {
   const { server, page, problems, open, stop } = await startSignIn("#session=a-session");
   try {
     const addresses = [];
@@ -185,7 +186,7 @@ test("a person signs in through the page, sees their rights, and signs out", asy
   }
 });
 
-test("the page renews a token before it ends", async () => {
+test("the page renews a token before it ends", limit, async () => {
   const { provider, page, open, stop } = await startSignIn();
   try {
     await page.clock.install();
@@ -203,7 +204,7 @@ test("the page renews a token before it ends", async () => {
   }
 });
 
-test("an answer that belongs to no sign-in of the tab is refused", async () => {
+test("an answer that belongs to no sign-in of the tab is refused", limit, async () => {
   const { provider, server, page, open, stop } = await startSignIn();
   try {
     const exchanges = () => provider.requests.filter((request) => request === "POST /token").length;
@@ -223,7 +224,7 @@ test("an answer that belongs to no sign-in of the tab is refused", async () => {
   }
 });
 
-test("the policy of the page names the provider, and only with a sign-in", async () => {
+test("the policy of the page names the provider, and only with a sign-in", limit, async () => {
   const { provider, server, stop } = await startSignIn();
   const plain = await startServer(...trusting(provider));
   try {

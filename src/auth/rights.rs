@@ -205,7 +205,7 @@ impl Rights {
         self.only_session.as_ref().is_none_or(|only| only == session) && (self.names_session(session) || has_owner())
     }
 
-    /// Returns whether the rights cover a session whoever's it is.
+    /// Returns whether the rights cover a session of any owner, by its id.
     #[must_use]
     pub fn names_session(&self, session: &SessionId) -> bool {
         self.sessions.contains(session.as_str())

@@ -267,7 +267,7 @@ pub trait FactFamily: Clone + Default + From<Map<String, Value>> {
 
 /// Defines the struct of a family: each member with its purpose, its field, its type and its name.
 ///
-/// Under `copied` stand the members that a content takes as they are, whatever their type; one has a field only if code
+/// Under `copied` stand the members that a content takes as they are, of any type; one has a field only if code
 /// reads it.
 macro_rules! family {
     ($(#[doc = $about:literal])+ $family:ident {

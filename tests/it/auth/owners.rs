@@ -474,7 +474,7 @@ async fn owners_stay_through_a_crash_and_a_restart() {
 async fn older_tokens_keep_their_meaning_and_a_token_with_an_unknown_member_is_refused() {
     let guarded = AuthServer::start().await;
     guarded.publish("r", "sessionId=s&owner=acme", &admin(), &[says("x")]).await.ok();
-    // A session by name is covered whoever's it is.
+    // A session by name is covered, with any owner.
     let by_name = token(&json!({ "sessions": ["s"], "can": ["read", "publish"] }));
     guarded.get("/v1/sessions/s", &by_name).await.ok();
     guarded.publish("q", "sessionId=s", &by_name, &[says("x")]).await.ok();

@@ -126,7 +126,7 @@ impl Sessions {
                         inner.owners.replace_log(None, Some(&summary));
                     }
                     let Some(session) = session_of(&listed.log, &summary) else { continue };
-                    inner.upsert_log(session, &listed.log, listed.created, &summary);
+                    inner.upsert_log(session, &listed.log, listed.created, &summary, LogStats::of(&summary));
                 }
                 if is_last {
                     break;
@@ -140,19 +140,21 @@ impl Sessions {
     pub fn apply(&self, log: &LogId, created: u64, before: Option<&Summary>, now: &Summary) -> AffectedWatchers {
         let session = session_of(log, now);
         let mut affected = AffectedWatchers::default();
-        let is_owned = |summary: &Summary| summary.extension.owner.is_some();
-        if is_owned(now) || before.is_some_and(is_owned) {
-            self.inner.write().owners.replace_log(before, Some(now));
-        }
-        if session.is_none() && before.and_then(|before| session_of(log, before)).is_none() {
+        let is_owned = [before, Some(now)].into_iter().flatten().any(|summary| summary.extension.owner.is_some());
+        let has_session = session.is_some() || before.is_some_and(|before| session_of(log, before).is_some());
+        if !is_owned && !has_session {
             return affected;
         }
+        let stats = LogStats::of(now);
         let mut inner = self.inner.write();
+        if is_owned {
+            inner.owners.replace_log(before, Some(now));
+        }
         let is_member =
             |before: &&Summary| session_of(log, before) == session && before.parent_session_id == now.parent_session_id;
         if let (Some(session), true) = (session, before.is_some_and(|before| is_member(&before))) {
             inner.update(session, |session| {
-                session.update_log(log, created, LogStats::of(now));
+                session.update_log(log, created, stats);
             });
             return affected;
         }
@@ -164,7 +166,7 @@ impl Sessions {
         if let Some(session) = session {
             // The ancestors before the change and those after it.
             inner.collect_affected(session, &mut affected);
-            inner.upsert_log(session, log, created, now);
+            inner.upsert_log(session, log, created, now, stats);
             inner.collect_affected(session, &mut affected);
         }
         affected
@@ -396,14 +398,14 @@ impl SessionTable {
         }
     }
 
-    fn upsert_log(&mut self, session: &SessionId, log: &LogId, created: u64, summary: &Summary) {
+    fn upsert_log(&mut self, session: &SessionId, log: &LogId, created: u64, summary: &Summary, stats: LogStats) {
         // A session is never its own child. All children share one copy of the parent's id.
         let parent = summary.parent_session_id.as_ref().filter(|parent| *parent != session);
         let parent = parent.map(|parent| self.children.get_key_value(parent).map_or(parent, |(known, _)| known).clone());
         let owner = summary.extension.owner.as_ref().map(|owner| self.owners.known(owner));
         self.update(session, |session| {
             session.owner = session.owner.take().or(owner);
-            session.upsert_log(log, created, parent, LogStats::of(summary));
+            session.upsert_log(log, created, parent, stats);
         });
     }
 

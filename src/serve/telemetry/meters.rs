@@ -460,7 +460,19 @@ mod tests {
     #[test]
     fn every_metric_has_a_unique_name_with_a_unit_and_is_documented() {
         let page = include_str!("../../../docs/src/reference/metrics.md");
-        let units = ["_total", "_seconds", "_bytes", "_info", "_readers", "_waiting", "_connections", "_logs", "_logs_open", "_sessions", "_turns"];
+        let units = [
+            "_total",
+            "_seconds",
+            "_bytes",
+            "_info",
+            "_readers",
+            "_waiting",
+            "_connections",
+            "_logs",
+            "_logs_open",
+            "_sessions",
+            "_turns",
+        ];
         for (n, metric) in METRICS.iter().enumerate() {
             assert!(METRICS[..n].iter().all(|other| other.name != metric.name), "{}", metric.name);
             assert!(units.iter().any(|unit| metric.name.ends_with(unit)), "{}", metric.name);

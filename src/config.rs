@@ -23,6 +23,7 @@ use crate::log::embedded::Sync;
 #[cfg(feature = "cluster")]
 use crate::log::journal::jetstream::StreamConnection;
 use crate::model::AgentId;
+use crate::notify::webhook::Webhook;
 use crate::serve::access::origin::{Hosts, Origins, parse_origin};
 use crate::serve::access::quota::RateLimit;
 use crate::serve::maintenance::disk::DiskReserve;
@@ -31,8 +32,9 @@ use crate::serve::transport::tls::Files;
 use crate::serve::{KeepAlive, Limits};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
+use file::FileError;
 use http::HeaderName;
-use parse::{advertised_url, cluster_name, cluster_urls, collector_url, sign_in_parameter, size};
+use parse::{advertised_url, cluster_name, cluster_urls, collector_url, public_url, sign_in_parameter, size};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -138,6 +140,10 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',', help_heading = "Access",
           value_parser = |text: &str| parse_origin(text).map(|_| text.to_owned()))]
     pub cors_origin: Vec<String>,
+    /// Address at which people open the page, such as `https://agents.example.com/`, for links in messages and in shared
+    /// links. Default: links are relative.
+    #[arg(long, env = "PROSCENIUM_PUBLIC_URL", value_name = "URL", help_heading = "Access", value_parser = public_url)]
+    pub public_url: Option<reqwest::Url>,
     /// Request header that pages of --cors-origin may send, besides those of the API and of common tracing libraries.
     /// Repeatable, or comma-separated.
     #[arg(long, env = "PROSCENIUM_CORS_HEADER", value_name = "NAME", value_delimiter = ',', help_heading = "Access")]
@@ -526,6 +532,14 @@ impl Config {
             }),
             None => Ok(entries),
         }
+    }
+
+    /// The webhooks of the configuration file. `variable` reads the environment, where their secrets may stand.
+    ///
+    /// # Errors
+    /// [`FileError`] for a webhook that is not valid.
+    pub fn webhooks(&self, variable: ReadVariable<'_>) -> Result<Vec<Webhook>, FileError> {
+        self.config_file.as_deref().map_or_else(|| Ok(Vec::new()), |file| file::webhooks(file, variable))
     }
 
     /// The sync mode of the embedded store.

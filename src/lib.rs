@@ -62,11 +62,15 @@ pub mod retention;
 
 pub mod ingest;
 
+pub mod audit;
+
 pub mod feed;
 
 pub mod control;
 
 pub mod auth;
+
+pub mod notify;
 
 pub mod cluster;
 

@@ -320,6 +320,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .with_tls(tls)
             .with_disk_reserve(config.reserve())
             .with_agents(config.agents.clone())
+            .with_notifier(config.webhooks(&variable)?, config.public_url.clone())
             .with_auth(authenticator.clone(), config.origins())
             .with_hosts(config.hosts())
             .with_lost_log_lines(lost_lines)

@@ -70,7 +70,7 @@ impl Scope {
         Self::Listed(Vec::new())
     }
 
-    fn parse(member: &'static str, mut ids: Vec<Box<str>>) -> Result<Self, TokenError> {
+    pub(crate) fn parse(member: &'static str, mut ids: Vec<Box<str>>) -> Result<Self, TokenError> {
         if ids.iter().any(|id| &**id == "*") {
             return Ok(Self::All);
         }

@@ -6,6 +6,7 @@
 //! So a value of the file is checked as that of a flag is, and everything that clap knows of flags holds for it.
 
 use crate::connect::entry::{AgentEntry, AgentTable, EntryError, ReadVariable, ValueSource};
+use crate::notify::webhook::{Webhook, WebhookSettings};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource as Origin;
 use clap::{Arg, ArgAction, Command};
@@ -16,8 +17,10 @@ use toml::{Table, Value};
 
 /// The id of the flag that names the file.
 pub(super) const CONFIG: &str = "config_file";
-/// The table of agents.
+/// The tables: agents, and webhooks.
 const AGENTS: &str = "agents";
+const WEBHOOKS: &str = "webhooks";
+const TABLES: [&str; 2] = [AGENTS, WEBHOOKS];
 
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +43,7 @@ pub fn expand(command: &Command, args: Vec<OsString>, variable: ReadVariable<'_>
     let mut expanded: Vec<OsString> = args.iter().take_while(|arg| *arg != "serve").cloned().collect();
     let rest = args.iter().skip(expanded.len() + 1);
     expanded.push("serve".into());
-    for (key, value) in read(file)?.iter().filter(|(key, _)| *key != AGENTS) {
+    for (key, value) in read(file)?.iter().filter(|(key, _)| !TABLES.contains(&key.as_str())) {
         let failed = |what: String| FileError { file: file.clone(), what: format!("{key}: {what}") };
         let flag = flag_of(serve, key).ok_or_else(|| failed("there is no such flag of `proscenium serve`".into()))?;
         let words = words(flag, value, variable).map_err(failed)?;
@@ -75,6 +78,37 @@ pub(super) fn agents(file: &Path, variable: ReadVariable<'_>) -> Result<Vec<Agen
         table.into_entry(&name, variable).map_err(failed)
     };
     listed.into_iter().map(entry).collect()
+}
+
+/// The webhooks of the file.
+///
+/// # Errors
+/// [`FileError`] that names the webhook and the member.
+pub(super) fn webhooks(file: &Path, variable: ReadVariable<'_>) -> Result<Vec<Webhook>, FileError> {
+    let whole = read(file)?;
+    let failed = |what: String| FileError { file: file.to_owned(), what };
+    let Some(listed) = whole.get(WEBHOOKS) else { return Ok(Vec::new()) };
+    let listed: Vec<Table> = listed.clone().try_into().map_err(|error| failed(format!("[[{WEBHOOKS}]]: {}", short(&error))))?;
+    let mut webhooks: Vec<Webhook> = Vec::new();
+    for (n, mut table) in listed.into_iter().enumerate() {
+        let unnamed = || failed(format!("[[{WEBHOOKS}]] {}: name: it must be a text without `/`, unlike others", n + 1));
+        let name = match table.remove("name") {
+            Some(Value::String(name)) if !name.is_empty() && !name.contains('/') => name,
+            _ => return Err(unnamed()),
+        };
+        if webhooks.iter().any(|known| *known.id == *name) {
+            return Err(unnamed());
+        }
+        let failed = |what: String| failed(format!("webhook {name}: {what}"));
+        if let Some(Value::Array(secrets)) = table.get_mut("secrets") {
+            for secret in secrets {
+                *secret = Value::String(text(secret, variable).map_err(|what| failed(format!("secrets: {what}")))?);
+            }
+        }
+        let settings: WebhookSettings = Value::Table(table).try_into().map_err(|error| failed(short(&error)))?;
+        webhooks.push(Webhook::new(&name, settings, true).map_err(|error| failed(error.to_string()))?);
+    }
+    Ok(webhooks)
 }
 
 fn read(file: &Path) -> Result<Table, FileError> {

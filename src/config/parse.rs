@@ -36,6 +36,19 @@ pub(super) fn cluster_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// Parses the address of the page. A path ends with `/`, since links add to it.
+pub(super) fn public_url(text: &str) -> Result<reqwest::Url, String> {
+    let mut url: reqwest::Url =
+        text.parse().map_err(|error| format!("{error}; give a URL such as https://agents.example.com/"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.query().is_some() || url.fragment().is_some() {
+        return Err("it must be an http or https URL without a query, such as https://agents.example.com/".into());
+    }
+    if !url.path().ends_with('/') {
+        url.set_path(&format!("{}/", url.path()));
+    }
+    Ok(url)
+}
+
 pub(super) fn advertised_url(text: &str) -> Result<String, String> {
     let uri: http::Uri = text.parse().map_err(|error| format!("{error}; give a URL such as http://10.0.0.5:8787"))?;
     match uri.scheme_str() {

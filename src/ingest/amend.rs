@@ -10,6 +10,7 @@ use crate::log::agent_memory::AgentMemory;
 use crate::log::commit::Summary;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};
 use crate::log::question::{Question, QuestionState};
+use crate::log::server_state::EntryChange;
 use crate::log::{LogId, StoreError};
 use crate::model::fact::RunFact;
 use crate::model::halves::Halves;
@@ -145,6 +146,8 @@ pub struct ServerAppend {
     pub controls: Vec<ControlRecord>,
     /// Whose the session is that begins with it.
     pub owner: BeginOwner,
+    /// Changes of the server's own state, for the log of the server.
+    pub entries: Vec<EntryChange>,
 }
 
 impl ServerAppend {
@@ -156,13 +159,14 @@ impl ServerAppend {
 
     /// Adds another append after this one.
     pub fn extend(&mut self, other: Self) {
-        let Self { drafts, controls, owner: _ } = other;
+        let Self { drafts, controls, owner: _, entries } = other;
         self.drafts.extend(drafts);
         self.controls.extend(controls);
+        self.entries.extend(entries);
     }
 
     const fn is_empty(&self) -> bool {
-        self.drafts.is_empty() && self.controls.is_empty()
+        self.drafts.is_empty() && self.controls.is_empty() && self.entries.is_empty()
     }
 }
 
@@ -257,7 +261,8 @@ impl LogWriter {
         self.is_used = true;
         // Until the append is complete: a panic leaves the writer in this state.
         self.state = WriterState::Lost;
-        let ServerAppend { mut drafts, controls, owner } = addition;
+        let ServerAppend { mut drafts, controls, owner, entries } = addition;
+        self.server_entries = entries;
         for record in controls {
             self.note_decision(&record);
             self.controls_changed.push(record.id.clone());
@@ -267,7 +272,12 @@ impl LogWriter {
             self.count_controls();
         }
         let run = if let LogId::Run(run) = &self.id { Some(run.clone()) } else { None };
-        let session = if let LogId::Session(id) = &self.id { Some(id.clone()) } else { self.summary.session_id.clone() };
+        let session = match &self.id {
+            // It belongs to no session.
+            id if id.is_of_server() => None,
+            LogId::Session(id) => Some(id.clone()),
+            LogId::Run(_) => self.summary.session_id.clone(),
+        };
         let given = Ids { session, thread: self.summary.thread_id.clone(), run, ..Ids::default() };
         let (before, awaits_owner) = (self.summary.last_sequence, self.awaits_owner());
         let (policy, environment, halves) = (&core.policy, core.environment, Halves::Absent);

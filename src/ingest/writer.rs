@@ -10,6 +10,7 @@ use crate::log::agent_memory::{AGENT_MEMORY_KEY_PREFIX, AgentMemory};
 use crate::log::commit::{Chain, Log, Logs, PENDING_KEY_PREFIX, Submission, Summary, summary_of};
 use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
 use crate::log::question::{QUESTION_KEY_PREFIX, Question};
+use crate::log::server_state::EntryChange;
 use crate::log::sessions::SessionClaim;
 use crate::log::{Append, LoadedLog, LogId, META, StoreError};
 use crate::model::stored;
@@ -64,6 +65,8 @@ pub(super) struct LogWriter {
     /// Controls that changed or were forgotten since the last save.
     pub controls_changed: Vec<ControlId>,
     pub questions: Questions,
+    /// Changes of the server's own state for the next append, in the log of the server.
+    pub server_entries: Vec<EntryChange>,
     /// What connectors remember of the log: one for each agent and protocol.
     pub memories: Vec<AgentMemory>,
     /// The guard's state at the last save; empty for none.
@@ -261,6 +264,7 @@ impl LogWriter {
             controls,
             controls_changed: Vec::new(),
             questions: Questions::restore(questions),
+            server_entries: Vec::new(),
             memories,
             event_ids: EventIds { millis: 0, bits: (environment.random)() },
             outbox: None,
@@ -406,6 +410,7 @@ impl LogWriter {
                 self.memories.push(memory.clone());
                 state.push((Bytes::from(memory.key()), Some(to_json(memory))));
             }
+            state.extend(std::mem::take(&mut self.server_entries).into_iter().map(|change| (change.key, change.value)));
             if let Some((id, numbering)) = producer {
                 state.push(set(format!("p:{id}"), stored::save(&numbering)));
             }

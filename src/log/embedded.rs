@@ -502,6 +502,10 @@ impl Store for EmbeddedStore {
         self.shared.read(log, epoch, after, limit)
     }
 
+    fn committed(&self, after: u64, until: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
+        self.shared.committed(after, until, limit)
+    }
+
     fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
         self.shared.list(kind, before, limit)
     }

@@ -262,7 +262,7 @@ fn take_log(from: &mut Bytes) -> Option<LogId> {
     let (kind, id) = (from.try_get_u8().ok()?, take_text(from)?);
     match kind {
         kind if kind == LogKind::Run as u8 => RunId::new(&id).ok().map(LogId::Run),
-        kind if kind == LogKind::Session as u8 => SessionId::new(&id).ok().map(LogId::Session),
+        kind if kind == LogKind::Session as u8 => SessionId::stored(&id).ok().map(LogId::Session),
         _ => None,
     }
 }

@@ -189,6 +189,17 @@ impl Store for MemoryStore {
         Ok(runs)
     }
 
+    fn committed(&self, after: u64, until: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
+        let inner = self.inner.read();
+        let appends = inner.logs.values().flat_map(|log| {
+            let from = log.appends.partition_point(|append| append.stored.position <= after);
+            log.appends[from..].iter().take(limit).map(|append| (append.stored.position, &append.stored.rows))
+        });
+        let mut found: Vec<_> = appends.filter(|(position, rows)| *position <= until && !rows.is_empty()).collect();
+        found.sort_unstable_by_key(|(position, _)| *position);
+        Ok(found.into_iter().take(limit).map(|(position, rows)| (position, rows.clone())).collect())
+    }
+
     fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
         let inner = self.inner.read();
         let older = inner.created.range(..before.unwrap_or(u64::MAX)).rev();

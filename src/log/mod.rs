@@ -37,7 +37,9 @@ pub mod pending_actions;
 pub mod question;
 pub mod queues;
 pub mod row;
+pub mod server_state;
 pub mod sessions;
+pub mod status_changes;
 mod storage;
 pub mod summary;
 #[doc(hidden)]
@@ -394,6 +396,12 @@ pub trait Store: Send + Sync + 'static {
     /// compaction removed, and appends without rows. It is empty only at the tail, for a log of another epoch, and for
     /// a log that does not exist.
     fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError>;
+
+    /// The rows of the appends at the positions after `after`, up to `until`, in the order of commits.
+    ///
+    /// At most `limit` appends of all logs; the rows say which. It omits appends without rows, those that
+    /// compaction emptied, and those that an erasure has deleted; rows of an erased log may still be there.
+    fn committed(&self, after: u64, until: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError>;
 
     /// Up to `limit` logs of this kind that were created before `before`, newest first.
     ///

@@ -98,6 +98,7 @@ impl AffectedWatchers {
 /// The session that a log belongs to, by its summary.
 pub(super) fn session_of<'a>(log: &'a LogId, summary: &'a Summary) -> Option<&'a SessionId> {
     match log {
+        log if log.is_of_server() => None,
         LogId::Session(id) => Some(id),
         LogId::Run(_) => summary.session_id.as_ref(),
     }

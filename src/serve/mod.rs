@@ -42,6 +42,8 @@ use crate::log::commit::Logs;
 use crate::log::{Storage, StoreError};
 use crate::meter::Counter;
 use crate::model::AgentId;
+use crate::notify::webhook::Webhook;
+use crate::notify::{Engine, Notifier};
 use access::origin::{Hosts, Origins};
 use access::quota::{Client, ConnectionQuota, PublishLimits, RateLimit};
 use axum::Router;
@@ -149,9 +151,10 @@ impl Default for KeepAlive {
 /// The state that all request handlers share.
 pub struct App {
     pub logs: Arc<Logs>,
-    pub ingest: Ingest,
+    pub ingest: Arc<Ingest>,
     pub feed: Arc<Feed>,
     pub controls: Controls,
+    pub notifier: Arc<Notifier>,
     pub limits: Limits,
     pub keep_alive: KeepAlive,
     pub environment: Environment,
@@ -227,13 +230,14 @@ impl Server {
             #[cfg(feature = "cluster")]
             Storage::Replica(store, journal) => Logs::open(store, journal)?,
         };
-        let ingest = Ingest::new(logs.clone(), policy, environment).with_limits(limits.ingest);
+        let ingest = Arc::new(Ingest::new(logs.clone(), policy, environment).with_limits(limits.ingest));
         let feed = Feed::new(logs.clone(), sizes);
         let app = App {
             logs,
             ingest,
             feed,
             controls: Controls::new(environment),
+            notifier: Arc::new(Notifier::new(environment)),
             limits,
             keep_alive,
             environment,
@@ -354,6 +358,14 @@ impl Server {
         self
     }
 
+    /// Sets the webhooks of the configuration file, and the address of the page in messages.
+    #[must_use]
+    pub fn with_notifier(mut self, webhooks: Vec<Webhook>, public_url: Option<reqwest::Url>) -> Self {
+        let app = Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared");
+        app.notifier = Arc::new(Notifier::new(app.environment).with(webhooks, public_url));
+        self
+    }
+
     /// The shared state, for tasks that work as a client does. The configuration must be complete.
     #[must_use]
     pub fn app(&self) -> Arc<App> {
@@ -407,6 +419,8 @@ impl Server {
         }
         tasks.spawn("sweeper", sweep(app.clone()));
         tasks.spawn("settler", Settler::new(app.clone(), staleness).run());
+        let engine = Engine::new(app.notifier.clone(), app.logs.clone(), app.ingest.clone(), app.feed.clone());
+        tasks.spawn("notifier", engine.run());
         tasks.spawn("control-keeper", ControlMaintenance::new(app.clone()).run());
         if let Some(reserve) = reserve {
             tasks.spawn("disk-watch", disk::monitor(app.clone(), reserve));

@@ -3,7 +3,8 @@
 use super::App;
 use super::access::{authorization, origin, sign_in, tickets};
 use super::api::{
-    attention, controls, decisions, erase, facts, hydrate, lists, me, ops, session_list, sessions, settle, workbench,
+    attention, audit, controls, decisions, erase, facts, hydrate, lists, me, ops, session_list, sessions, settle, webhooks,
+    workbench,
 };
 use super::clients::{ag_ui, ai_sdk, copilotkit, view};
 use super::cluster;
@@ -51,6 +52,14 @@ const HANDLERS: &[(&str, Route)] = &[
     ("streamSession", |method| on(method, view::get)),
     ("streamRuns", |method| on(method, view::get)),
     ("connect", |method| on(method, socket::get)),
+    ("listWebhooks", |method| on(method, webhooks::list)),
+    ("makeWebhook", |method| on(method, webhooks::post)),
+    ("removeWebhook", |method| on(method, webhooks::delete)),
+    ("testWebhook", |method| on(method, webhooks::test)),
+    ("redeliver", |method| on(method, webhooks::redeliver)),
+    ("listDeliveries", |method| on(method, webhooks::deliveries)),
+    ("listAudit", |method| on(method, audit::list)),
+    ("exportAudit", |method| on(method, audit::export)),
     ("getMe", |method| on(method, me::me)),
     ("getSignIn", |method| on(method, sign_in::get)),
     ("makeTicket", |method| on(method, tickets::post)),

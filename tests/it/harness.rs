@@ -250,6 +250,8 @@ impl ClockedProcess {
     /// Starts the binary by its command.
     pub fn spawn(dir: &Path, mut command: Command) -> Self {
         let clock = dir.join("clock");
+        // That of a process before, which may have been killed.
+        let _ = std::fs::remove_file(&clock);
         let server = Process::spawn({
             command.env("PROSCENIUM_TEST_CLOCK", &clock);
             command

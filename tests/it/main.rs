@@ -81,5 +81,6 @@ mod translations;
 mod turn_runner;
 mod upgrade;
 mod vocabulary;
+mod webhooks;
 mod whole;
 mod writers;

@@ -47,6 +47,8 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("too_many_controls", "`control`"),
     ("too_many_secrets", "`connect::user_headers`"),
     ("too_many_tickets", "`auth`"),
+    ("too_many_webhooks", "`webhooks`"),
+    ("webhook_configured", "`webhooks`"),
     ("too_many_connections_of_token", "`auth`"),
     ("control_refused", "`clients`, in a stream"),
     ("control_expired", "`clients`, in a stream"),
@@ -233,7 +235,11 @@ async fn every_described_status_and_code_occurs() {
     for body in ["{", r#"{"for":"stream"}"#, r#"{"for":"stream","run":""}"#, &format!("{{\"for\":\"{}\"}}", "x".repeat(5000))] {
         client.post("/v1/tickets", &[], body.to_owned()).await;
     }
-    for path in ["/v1/tickets", "/v1/runs/r/controls", "/v1/sessions/s/controls", "/v1/controls/c/ack", "/v1/controls/c/nack"] {
+    let [made, ..] = exercise_webhooks(&client).await;
+    let webhook = format!("/v1/webhooks/{}", made["id"].as_str().expect("the webhook has an id"));
+    let redelivery = format!("{webhook}/redeliver");
+    let of_controls = ["/v1/runs/r/controls", "/v1/sessions/s/controls", "/v1/controls/c/ack", "/v1/controls/c/nack"];
+    for path in of_controls.into_iter().chain(["/v1/tickets", "/v1/webhooks", &redelivery]) {
         send_raw(&client, &[&format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{")]).await;
     }
 
@@ -261,6 +267,8 @@ async fn every_described_status_and_code_occurs() {
     }
     send_raw(&client, &[&upgrade("").replace("localhost", "elsewhere")]).await;
     client.delete("/v1/runs/r").await;
+    assert_eq!(client.delete(&webhook).await.status, 204);
+    client.delete(&webhook).await.problem(404, "no_such_webhook");
     start_local_node().await.get("/v1/cluster").await.ok();
 
     let met = ANSWERED.with_borrow(Clone::clone);
@@ -300,6 +308,38 @@ async fn exercise_messages_over_a_question(client: &Client) {
     client.delete("/v1/controls/delegate").await.problem(409, "control_claimed");
     assert_eq!(client.delete("/v1/controls/queue").await.status, 204);
     client.delete("/v1/controls/queue").await.problem(404, "no_such_control");
+}
+
+/// Makes a webhook whose address is refused, and sends a message to it: the webhook, a test, its deliveries, and one that
+/// is repeated.
+async fn exercise_webhooks(client: &Client) -> [Value; 4] {
+    let json_body = [("content-type", "application/json")];
+    let wanted = json!({ "url": "http://localhost:9/", "events": ["run.waiting"] }).to_string();
+    let made = client.post("/v1/webhooks", &json_body, wanted).await.json();
+    let path = format!("/v1/webhooks/{}", made["id"].as_str().expect("the webhook has an id"));
+    let tested = client.post(&format!("{path}/test"), &[], "").await.ok();
+    client.append("told", &[fact("run.started", json!({})), fact("action.required", json!({ "actionId": "told" }))]).await;
+    let deliveries = with_timeout("the attempt", async {
+        loop {
+            let listed = client.get(&format!("{path}/deliveries?limit=1")).await.ok();
+            if listed["deliveries"][0]["last"].is_object() {
+                return listed;
+            }
+        }
+    })
+    .await;
+    let again = json!({ "deliveryId": deliveries["deliveries"][0]["id"] }).to_string();
+    let repeated = client.post(&format!("{path}/redeliver"), &json_body, again).await;
+    assert_eq!(repeated.status, 202);
+    for to in ["", "/redeliver"] {
+        let path = if to.is_empty() { "/v1/webhooks".to_owned() } else { format!("{path}{to}") };
+        client.post(&path, &json_body, "[").await.problem(400, "not_json");
+        client.post(&path, &json_body, "{}").await.problem(422, "bad_member");
+        client.post(&path, &json_body, " ".repeat(65 * 1024)).await.problem(413, "body_too_large");
+    }
+    let none = json!({ "deliveryId": "none" }).to_string();
+    client.post(&format!("{path}/redeliver"), &json_body, none).await.problem(404, "no_such_delivery");
+    [made, tested, deliveries, repeated.json()]
 }
 
 /// Submits, claims and settles controls, with and without errors.
@@ -506,6 +546,7 @@ async fn answers_have_their_described_shapes() {
     let claimed = client.post("/v1/agents/w/controls/claim", &[], "").await.ok();
     let (id, lease) = (&claimed["controls"][0]["controlId"], &claimed["controls"][0]["lease"]);
     let ack = format!("/v1/controls/{}/ack", id.as_str().expect("the control has an id"));
+    let webhooks = exercise_webhooks(&client).await;
     let answers = [
         ("ControlQueued", asked.json()),
         ("Controls", listed.clone()),
@@ -515,6 +556,12 @@ async fn answers_have_their_described_shapes() {
         ("Decisions", get("/v1/runs/r/decisions?activation=1").await),
         ("ControlHanded", claimed["controls"][0].clone()),
         ("ControlAnswered", client.post(&ack, &[], json!({ "lease": lease }).to_string()).await.ok()),
+        ("Webhook", webhooks[0].clone()),
+        ("WebhookTested", webhooks[1].clone()),
+        ("Deliveries", webhooks[2].clone()),
+        ("Delivery", webhooks[3].clone()),
+        ("Webhooks", get("/v1/webhooks").await),
+        ("Audit", get("/v1/audit").await),
         ("SignIn", client.get("/v1/sign-in").await.ok()),
         ("Me", client.get("/v1/me").await.ok()),
         ("Ticket", client.post("/v1/tickets", &[], r#"{"for":"ws"}"#).await.ok()),

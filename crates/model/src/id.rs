@@ -23,7 +23,13 @@ pub enum IdError {
     /// The text has a control character at this place.
     #[error("an id has a control character at byte {0}; ids are printable text")]
     Control(usize),
+    /// The text is an id of the server's own.
+    #[error("the id {SERVER_SESSION} is the server's own; choose another")]
+    Reserved,
 }
+
+/// The session whose log has the server's own state. No request can name it.
+const SERVER_SESSION: &str = "proscenium:server";
 
 fn check(text: &str) -> Result<(), IdError> {
     if text.is_empty() {
@@ -39,7 +45,7 @@ fn check(text: &str) -> Result<(), IdError> {
 }
 
 macro_rules! ids {
-    ($($(#[$doc:meta])* $name:ident)*) => {$(
+    ($($(#[$doc:meta])* $name:ident $(!= $reserved:ident)?)*) => {$(
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
         #[serde(transparent)]
@@ -52,6 +58,9 @@ macro_rules! ids {
             /// [`IdError`] when it is empty, longer than [`ID_BYTES_MAX`] bytes, or has a control character.
             pub fn new(text: &str) -> Result<Self, IdError> {
                 check(text)?;
+                $(if text == $reserved {
+                    return Err(IdError::Reserved);
+                })?
                 Ok(Self(Arc::from(text)))
             }
 
@@ -94,7 +103,7 @@ ids! {
     /// One ordered log: a runtime's execution boundary.
     RunId
     /// A chat, task session or app tab.
-    SessionId
+    SessionId != SERVER_SESSION
     /// A conversation thread that can be resumed or branched.
     ThreadId
     /// A user turn or model turn.
@@ -123,6 +132,28 @@ ids! {
     ControlId
     /// Whose sessions are, in the words of the service that signs tokens: a tenant, a team or a person.
     OwnerId
+}
+
+impl SessionId {
+    /// The id that a store has: any id, or that of the server's own log.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn stored(text: &str) -> Result<Self, IdError> {
+        if text == SERVER_SESSION { Ok(Self::of_server()) } else { Self::new(text) }
+    }
+
+    /// Whether this is [`Self::of_server`].
+    #[must_use]
+    pub fn is_of_server(&self) -> bool {
+        self.as_str() == SERVER_SESSION
+    }
+
+    /// The id of the server's own log.
+    #[must_use]
+    pub fn of_server() -> Self {
+        Self(SERVER_SESSION.into())
+    }
 }
 
 macro_rules! id_members {
@@ -247,6 +278,8 @@ mod tests {
         assert_eq!(RunId::new("a\nb").unwrap_err(), IdError::Control(1));
         assert!(RunId::new(&"x".repeat(256)).is_ok());
         assert!(RunId::new("Grüße / 走 #1").is_ok());
+        assert_eq!(SessionId::new(SERVER_SESSION), Err(IdError::Reserved));
+        assert_eq!(SessionId::stored(SERVER_SESSION), Ok(SessionId::of_server()));
     }
 
     #[test]

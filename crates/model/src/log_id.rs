@@ -13,6 +13,20 @@ pub enum LogId {
 }
 
 impl LogId {
+    /// The server's own log: what it keeps beside sessions and runs. It is in no list, and no request can name it.
+    ///
+    /// It is stored as a session's own log, so that a node of an earlier version in the same cluster can store it, too.
+    #[must_use]
+    pub fn of_server() -> Self {
+        Self::Session(SessionId::of_server())
+    }
+
+    /// Whether this is [`Self::of_server`].
+    #[must_use]
+    pub fn is_of_server(&self) -> bool {
+        matches!(self, Self::Session(session) if session.is_of_server())
+    }
+
     /// The kind of the log.
     #[must_use]
     pub const fn kind(&self) -> LogKind {

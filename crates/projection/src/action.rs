@@ -342,6 +342,15 @@ pub fn is_pending(activity: &Activity) -> bool {
     &*activity.kind == KIND && activity.content.read(ACTION_STATUS) == Some(ActionStatus::Pending)
 }
 
+/// What an action asks, in one line.
+#[must_use]
+pub fn title(content: &Map<String, Value>) -> String {
+    let text = |member: Member<Any>| content.read(member).and_then(Value::as_str);
+    let stated = text(TITLE).or_else(|| text(MESSAGE)).map(str::to_owned);
+    let of_tool = || text(TOOL_NAME).map(|tool| format!("Use {tool}?"));
+    stated.or_else(of_tool).unwrap_or_else(|| "Decide?".to_owned())
+}
+
 /// Interrupts the pending actions, because the run has ended.
 pub(super) fn interrupt_all(fold: &mut FoldState) {
     for id in fold.activities.ids(KIND, is_pending) {

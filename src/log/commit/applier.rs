@@ -12,7 +12,9 @@ use crate::log::deadlines::Deadlines;
 use crate::log::list_changes::{ListChange, ListChanges};
 use crate::log::pending_actions::{PendingActions, Replaced};
 use crate::log::queues::Queues;
+use crate::log::server_state::ServerState;
 use crate::log::sessions::{ANCESTORS_MAX, AffectedWatchers, Sessions, session_of};
+use crate::log::status_changes::StatusChanges;
 use crate::log::summary::Summary;
 use crate::log::{LogId, PlacedAppend, Store, StoreError};
 use crate::model::{Epoch, RunId, SessionId};
@@ -24,7 +26,7 @@ pub(super) struct Applier {
     /// The position up to which the tails have moved.
     position: AtomicU64,
     store_epoch: OnceLock<Epoch>,
-    /// Existing logs: logs of runs, and sessions' own logs.
+    /// Existing logs: logs of runs, and sessions' own logs, without the server's.
     logs: AtomicU64,
     sessions: Sessions,
     active_runs: ActiveRuns,
@@ -32,6 +34,8 @@ pub(super) struct Applier {
     pending_actions: PendingActions,
     queues: Queues,
     list_changes: ListChanges,
+    server_state: ServerState,
+    status_changes: StatusChanges,
 }
 
 /// What a commit has moved.
@@ -62,7 +66,7 @@ impl Applier {
         let (logs, active_runs) = (AtomicU64::new(0), ActiveRuns::default());
         let (deadlines, pending_actions, queues) = (Deadlines::default(), PendingActions::default(), Queues::default());
         let add = |log: &LogId, summary: Option<&Summary>| {
-            logs.fetch_add(1, Ordering::Relaxed);
+            logs.fetch_add(u64::from(!log.is_of_server()), Ordering::Relaxed);
             if let Some(summary) = summary {
                 active_runs.apply(log, None, summary);
                 deadlines.apply(log, None, summary);
@@ -71,8 +75,25 @@ impl Applier {
             }
         };
         let sessions = Sessions::load(store, add)?;
-        let (position, list_changes) = (AtomicU64::new(position), ListChanges::new(position));
-        Ok(Self { position, store_epoch, logs, sessions, active_runs, deadlines, pending_actions, queues, list_changes })
+        let server_state = ServerState::default();
+        if let Some(loaded) = store.load(&LogId::of_server())? {
+            server_state.load(&loaded)?;
+        }
+        let (list_changes, status_changes) = (ListChanges::new(position), StatusChanges::new(position));
+        let position = AtomicU64::new(position);
+        Ok(Self {
+            position,
+            store_epoch,
+            logs,
+            sessions,
+            active_runs,
+            deadlines,
+            pending_actions,
+            queues,
+            list_changes,
+            server_state,
+            status_changes,
+        })
     }
 
     /// Applies committed appends of one log, at least one; returns whether to announce the log to its readers.
@@ -82,9 +103,18 @@ impl Applier {
         let PlacedAppend { append, place } = appends.last().expect("it is at least one");
         moved.position = Some(place.position);
         self.store_epoch.get_or_init(|| append.epoch);
+        if log.id.is_of_server() {
+            for placed in appends {
+                self.server_state.apply(&placed.append.state);
+            }
+        }
         let (before, is_announced) = log.publish(appends, summary.clone());
-        self.logs.fetch_add(u64::from(before.epoch != Some(append.epoch)), Ordering::Relaxed);
+        let is_new = before.epoch != Some(append.epoch) && !log.id.is_of_server();
+        self.logs.fetch_add(u64::from(is_new), Ordering::Relaxed);
         let before = before.epoch.map(|_| &*before.summary);
+        for placed in appends.iter().filter(|placed| !placed.append.rows.is_empty()) {
+            self.status_changes.record(&log.id, placed.place.position, before, &summary);
+        }
         self.replace_summary(log, place.number, before, &summary, place.position, moved);
         is_announced
     }
@@ -137,6 +167,7 @@ impl Applier {
             self.position.store(position, Ordering::Release);
         }
         self.list_changes.notify();
+        self.status_changes.notify();
     }
 
     /// Applies the erasure of a log, which is then open like one that was never written.
@@ -204,6 +235,16 @@ impl Applier {
     /// What has changed in the lists.
     pub const fn list_changes(&self) -> &ListChanges {
         &self.list_changes
+    }
+
+    /// Which commits changed how a run stands.
+    pub const fn status_changes(&self) -> &StatusChanges {
+        &self.status_changes
+    }
+
+    /// The server's own state.
+    pub const fn server_state(&self) -> &ServerState {
+        &self.server_state
     }
 
     /// The queues of open controls.

@@ -30,7 +30,9 @@ use super::list_changes::ListChanges;
 use super::pending_actions::PendingActions;
 use super::queues::Queues;
 use super::row::{Row, Rows};
+use super::server_state::ServerState;
 use super::sessions::Sessions;
+use super::status_changes::StatusChanges;
 use super::{Blob, Compaction, Leader, Limit, ListedLog, LoadedLog, LogId, LogKind, Mark, Store, StoreError, StoredAppend};
 use crate::model::{BlobId, Epoch, RunId, Sequence};
 use applier::Applier;
@@ -281,6 +283,18 @@ impl Logs {
     #[must_use]
     pub fn list_changes(&self) -> &ListChanges {
         self.applier.list_changes()
+    }
+
+    /// Which commits changed how a run stands.
+    #[must_use]
+    pub fn status_changes(&self) -> &StatusChanges {
+        self.applier.status_changes()
+    }
+
+    /// The server's own state. Every entry is durable.
+    #[must_use]
+    pub fn server_state(&self) -> &ServerState {
+        self.applier.server_state()
     }
 
     /// The queues of open controls. Every queued control is durable.

@@ -52,8 +52,8 @@ impl OpenLogs {
         self.0.retain(|_, cell| is_held(cell));
     }
 
-    /// The number of open logs.
+    /// The number of open logs, without the server's own.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.0.len() - usize::from(self.0.contains_key(&LogId::of_server()))
     }
 }

@@ -45,7 +45,7 @@ pub fn created_of(kind: LogKind, value: &[u8]) -> Option<(Epoch, LogId)> {
     let id = std::str::from_utf8(id).ok()?;
     let log = match kind {
         LogKind::Run => LogId::Run(RunId::new(id).ok()?),
-        LogKind::Session => LogId::Session(SessionId::new(id).ok()?),
+        LogKind::Session => LogId::Session(SessionId::stored(id).ok()?),
     };
     Some((Epoch::from_random(number_of(epoch)?), log))
 }

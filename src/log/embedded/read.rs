@@ -197,6 +197,20 @@ impl Shared {
         Ok(true)
     }
 
+    pub(super) fn committed(&self, after: u64, until: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
+        let snapshot = self.trees.snapshot();
+        let until = until.min(u64::MAX - 1);
+        if after >= until {
+            return Ok(Vec::new());
+        }
+        let appends = snapshot.range(TreeName::Rows, (after + 1).to_be_bytes()..=until.to_be_bytes()).take(limit);
+        let read = appends.map(|entry| {
+            let (key, rows) = self.entry(TreeName::Rows, entry)?;
+            Ok((self.decode(TreeName::Rows, number_of(&key))?, Bytes::copy_from_slice(&rows)))
+        });
+        read.collect()
+    }
+
     /// Decodes an entry of the index.
     pub(super) fn index_entry(&self, entry: IterGuardImpl) -> Result<IndexEntry, StoreError> {
         let (key, value) = self.entry(TreeName::Index, entry)?;

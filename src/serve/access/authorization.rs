@@ -226,13 +226,19 @@ impl Authorization {
     /// The client as the maker of controls in its own sessions, by this face.
     #[must_use]
     pub fn requester(&self, audience: Audience, via: Via) -> Requester {
-        let decider = self.principal.0.as_ref().map_or(Decider::anonymous(via), |grant| Decider {
+        let (decider, owner, scope) = (self.decider(via), self.owner_of_new(), self.write_scope());
+        Requester { audience, has_session: true, decider, owner, scope }
+    }
+
+    /// The person behind the request, by this face.
+    #[must_use]
+    pub fn decider(&self, via: Via) -> Decider {
+        self.principal.0.as_ref().map_or(Decider::anonymous(via), |grant| Decider {
             sub: Some(person(&grant.subject)),
             name: grant.name.as_deref().map(person),
             via,
             on_behalf_of: None,
-        });
-        Requester { audience, has_session: true, decider, owner: self.owner_of_new(), scope: self.write_scope() }
+        })
     }
 
     /// Whose a session is that the client begins.
@@ -455,7 +461,7 @@ pub fn unauthenticated(error: &TokenError) -> Problem {
     }
 }
 
-fn forbidden(missing: impl Into<String>, detail: String) -> Problem {
+pub fn forbidden(missing: impl Into<String>, detail: String) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", missing.into())
 }
 

@@ -5,7 +5,7 @@ use crate::log::{LogId, StoreError};
 use crate::model::{AgentId, Audience, OwnerId, Sequence, SessionId};
 use crate::projection::action;
 use crate::projection::activity_set::Activity;
-use crate::projection::members::{Any, Member, TypedContent};
+use crate::projection::members::TypedContent;
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Enumerated};
 use crate::serve::http::problem::Problem;
@@ -160,7 +160,7 @@ fn item(asked: &OpenAction, shown: &Activity) -> Value {
         item.insert("runId".into(), run.as_str().into());
     }
     item.insert("actionId".into(), asked.action.as_str().into());
-    item.insert("title".into(), title(content));
+    item.insert("title".into(), action::title(content).into());
     item.insert("subject".into(), subject(content));
     item.insert("agentId".into(), asked.agent.as_str().into());
     item.insert("askedAt".into(), shown.opened_at.to_string().into());
@@ -168,13 +168,6 @@ fn item(asked: &OpenAction, shown: &Activity) -> Value {
         item.extend(content.get(member).map(|value| (member.to_owned(), value.clone())));
     }
     item.into()
-}
-
-fn title(content: &Map<String, Value>) -> Value {
-    let text = |member: Member<Any>| content.read(member).and_then(Value::as_str);
-    let stated = text(action::TITLE).or_else(|| text(action::MESSAGE)).map(str::to_owned);
-    let of_tool = || text(action::TOOL_NAME).map(|tool| format!("Use {tool}?"));
-    stated.or_else(of_tool).unwrap_or_else(|| "Decide?".to_owned()).into()
 }
 
 /// What is decided, within [`SUBJECT_BYTES_MAX`] and without the bodies of diffs.

@@ -128,7 +128,7 @@ pub async fn withdraw(State(app): State<Arc<App>>, authorization: Authorization,
 pub const CLIENT: &str = "x-proscenium-client";
 
 /// The face of a request to a native address.
-fn via(headers: &HeaderMap) -> Via {
+pub(in crate::serve) fn via(headers: &HeaderMap) -> Via {
     match headers.get(CLIENT).map(HeaderValue::as_bytes) {
         Some(b"page") => Via::Page,
         Some(b"cli") => Via::Cli,

@@ -1,6 +1,7 @@
 //! The server's own API: a file per group of operations.
 
 pub mod attention;
+pub mod audit;
 pub mod controls;
 pub mod decisions;
 pub mod erase;
@@ -13,4 +14,5 @@ pub mod session_list;
 pub mod sessions;
 pub mod settle;
 pub mod stream;
+pub mod webhooks;
 pub mod workbench;

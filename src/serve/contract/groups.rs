@@ -54,6 +54,8 @@ pub const LINES_TRANSFER: &[ProblemKind] = &[
 /// Problems of a body that is one object.
 pub const OBJECT: &[ProblemKind] =
     &[kinds::UNSUPPORTED_MEDIA_TYPE, kinds::NOT_JSON, kinds::NOT_AN_OBJECT, kinds::TOO_DEEP, kinds::CONTROL_TOO_LARGE];
+/// Problems of a small body that is one object.
+pub const OBJECT_BODY: &[ProblemKind] = &[kinds::NOT_JSON, kinds::BODY_TOO_LARGE];
 /// Problems of a decision.
 pub const DECISION: &[ProblemKind] = &[kinds::ACTION_NOT_PENDING, kinds::ACTION_EXPIRED, kinds::ACTION_CHANGED];
 /// Problems of a control, besides [`DECISION`].

@@ -49,6 +49,8 @@ kinds! {
     NO_SUCH_ADDRESS = 404 "no_such_address", "The path is unknown", "See `/openapi.json`";
     NO_SUCH_ASSET = 404 "no_such_asset", "The page has no such file", "Start at `/`";
     NO_SUCH_BLOB = 404 "no_such_blob", "The blob does not exist, or not for this audience", "Follow the `refs` of a visible envelope";
+    NO_SUCH_WEBHOOK = 404 "no_such_webhook", "The webhook does not exist", "GET `/v1/webhooks` lists those that do";
+    NO_SUCH_DELIVERY = 404 "no_such_delivery", "The webhook remembers no delivery with this id", "GET its deliveries lists those that it does";
     NO_SUCH_CONTROL = 404 "no_such_control", "No open control has this id: it is unknown, or closed", "Reload the list of controls";
     NO_SUCH_RUN = 404 "no_such_run", "The run does not exist", "A stream of it would wait for its first fact";
     NO_SUCH_SCHEMA = 404 "no_such_schema", "The schema does not exist", "`detail` lists the schemas";
@@ -66,6 +68,7 @@ kinds! {
     ID_IN_USE = 409 "id_in_use", "The WebSocket already has a subscription or claim with this id", "End that one, or use another id";
     LEASE_LOST = 409 "lease_lost", "The control is not held under this lease", "Claim again";
     WOULD_SUPERSEDE = 409 "would_supersede", "The agent waits for decisions about `actionIds`, which the message would supersede; nothing was recorded", "Decide, send the control `queue`, or repeat the request with `\"supersede\": true`";
+    WEBHOOK_CONFIGURED = 409 "webhook_configured", "The webhook comes from the configuration file", "Remove it there, and start the server again";
     PRODUCER_GAP = 409 "producer_gap", "Facts before this one are missing, by the producer's numbers", "Continue from `expected`";
     RUN_EXISTS = 409 "run_exists", "The run that the client names exists already", "Use a new id for each run";
     RUN_OF_ANOTHER_THREAD = 409 "run_of_another_thread", "The run that the client names belongs to another thread", "Use a unique id for each run";
@@ -96,6 +99,7 @@ kinds! {
     TOO_MANY_CONNECTIONS_OF_TOKEN = 429 "too_many_connections_of_token", "The token's `sub` has `limit` streams, sockets, streamed bodies and claims open", "Close some, or raise `--connections-per-token-max`";
     TOO_MANY_SECRETS = 429 "too_many_secrets", "The server would hold more than `limit` bytes of secrets for open controls of the sender; nothing was recorded", "Send smaller secrets, or retry when owners have claimed some";
     TOO_MANY_CONTROLS = 429 "too_many_controls", "`limit` controls of the run or session wait for their owner", "Retry when the owner has claimed some";
+    TOO_MANY_WEBHOOKS = 429 "too_many_webhooks", "The server has `limit` webhooks", "Remove one";
     TOO_MANY_TICKETS = 429 "too_many_tickets", "`limit` tickets are outstanding", "Use them, or retry in a minute";
     HEAD_TOO_LARGE = 431 "head_too_large", "The request's head is larger than `limit` bytes or headers", "Send fewer or shorter headers, or raise `--head-max`";
     INTERNAL_ERROR = 500 "internal_error", "The server failed to answer", "See the server's log; retrying is safe";

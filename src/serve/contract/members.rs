@@ -79,6 +79,7 @@ pub const SESSION: Parameter = Parameter::path("session", "The session's id.", i
 pub const BLOB: Parameter = Parameter::path("blob", "The blob's id, from a `href` of an envelope's `refs`.", id, BAD_ID);
 pub const AGENT_PATH: Parameter =
     Parameter::path("agent", "The agent's id; `default` receives controls that name no agent.", id, BAD_ID);
+pub const WEBHOOK: Parameter = Parameter::path("webhook", "The webhook's id.", text, None);
 pub const CONTROL_PATH: Parameter = Parameter::path("control", "The control's id.", id, BAD_ID);
 pub const CHAT: Parameter = Parameter::path("chat", "The chat's id in the client, which is the session's id.", id, BAD_ID);
 pub const THREAD_PATH: Parameter =
@@ -107,6 +108,7 @@ pub const ACTIVATION: Parameter =
     Parameter::query("activation", "Repeated unchanged in the answer, so that a client can recognise a late answer.", text, None);
 pub const LIMIT: Parameter = Parameter::query("limit", "Items per page: 1 to 1000 (clamped). Default: 1000.", number, BAD_QUERY);
 pub const CURSOR: Parameter = Parameter::query("cursor", "The `nextCursor` of the previous page.", number, BAD_QUERY);
+pub const PLACE_CURSOR: Parameter = Parameter::query("cursor", "The `nextCursor` of the previous page.", text, None);
 pub const ATTENTION_LIMIT: Parameter =
     Parameter::query("limit", "Items per page: 1 to 200 (clamped). Default: 50.", number, BAD_QUERY);
 pub const ATTENTION_CURSOR: Parameter = Parameter::query("cursor", "The `nextCursor` of the previous page.", text, BAD_CURSOR);

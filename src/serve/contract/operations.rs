@@ -9,16 +9,17 @@ pub use super::operation::{Content, Operation, RequestBody, ResponseSpec};
 
 use super::access_rule::AccessRule::{self, AnyToken, InBand, Public, Requires};
 use super::groups::{
-    BODY_TRANSFER, CLIENT_BODY, CONTROL, DECISION, FACTS, LEASE_ANSWER, LINES_TRANSFER, OBJECT, OPENS_CONNECTION, PRODUCER,
-    REQUEST_FAILS, RUN_READ, SELECTION, SESSION_READ, STOP, STORE, STREAM, WRONG_NAME,
+    BODY_TRANSFER, CLIENT_BODY, CONTROL, DECISION, FACTS, LEASE_ANSWER, LINES_TRANSFER, OBJECT, OBJECT_BODY, OPENS_CONNECTION,
+    PRODUCER, REQUEST_FAILS, RUN_READ, SELECTION, SESSION_READ, STOP, STORE, STREAM, WRONG_NAME,
 };
 use super::kinds::{self, ProblemKind};
 use super::members::{
     ACTIVATION, AGENT, AGENT_PATH, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT, ATTENTION_LIST, AUDIENCE, BEFORE, BLOB, CHAT,
     CHILDREN, CONTROL_PATH, CURSOR, DECISIONS_CURSOR, EVENTS_AFTER, EVENTS_BEFORE, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE,
-    LIMIT, LIST_AFTER, LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, OWNER, PROTOCOL_VERSION, RANGE, RUN, RUN_ID_HEADER,
-    RUN_LIST, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION, SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, SESSION_LIST,
-    SESSIONS_OWNER, STATUS, SUBAGENTS, THREAD, THREAD_PATH, TICKET, UNTIL, VERSION, WAIT, WINDOW_CURSOR, WINDOW_LIMIT,
+    LIMIT, LIST_AFTER, LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, OWNER, PLACE_CURSOR, PROTOCOL_VERSION, RANGE, RUN,
+    RUN_ID_HEADER, RUN_LIST, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION, SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE,
+    SESSION_LIST, SESSIONS_OWNER, STATUS, SUBAGENTS, THREAD, THREAD_PATH, TICKET, UNTIL, VERSION, WAIT, WEBHOOK, WINDOW_CURSOR,
+    WINDOW_LIMIT,
 };
 use crate::auth::rights::Verb;
 use http::{Method, StatusCode};
@@ -383,6 +384,69 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[AGENT_PATH, CHAT, AUDIENCE]])
         .with_responses(json!("Stopped", "Whether a run was asked to stop."))
         .with_problems(&[STORE, STOP]),
+    Operation::new(Method::GET, "/v1/webhooks", Requires(Verb::Admin), "listWebhooks", "webhooks")
+        .with_summary("All webhooks, without their secrets. It needs a token for all sessions.")
+        .with_responses(json!("Webhooks", "The webhooks.")),
+    Operation::new(Method::POST, "/v1/webhooks", Requires(Verb::Admin), "makeWebhook", "webhooks")
+        .with_summary("Makes a webhook by the Standard Webhooks specification. It needs a token for all sessions.")
+        .with_body(RequestBody {
+            meaning: "Where its messages go, and which.",
+            is_required: true,
+            content: &[(JSON, Content::Json("WebhookWanted"))],
+        })
+        .with_responses(&[ResponseSpec {
+            status: 201,
+            meaning: "The webhook; only this answer has its secrets.",
+            content: &[(JSON, Content::Json("Webhook"))],
+        }])
+        .with_problems(&[STORE, OBJECT_BODY, &[kinds::BAD_MEMBER, kinds::TOO_MANY_WEBHOOKS], BODY_TRANSFER]),
+    Operation::new(Method::DELETE, "/v1/webhooks/{webhook}", Requires(Verb::Admin), "removeWebhook", "webhooks")
+        .with_summary("Removes a webhook, and the messages that wait for it.")
+        .with_parameters(&[&[WEBHOOK]])
+        .with_responses(&[ResponseSpec { status: 204, meaning: "The webhook is removed.", content: &[] }])
+        .with_problems(&[STORE, &[kinds::NO_SUCH_WEBHOOK, kinds::WEBHOOK_CONFIGURED]]),
+    Operation::new(Method::POST, "/v1/webhooks/{webhook}/test", Requires(Verb::Admin), "testWebhook", "webhooks")
+        .with_summary("Sends a message of the type `test` now. If the receiver takes it, a webhook that was disabled by 410 is enabled again.")
+        .with_parameters(&[&[WEBHOOK]])
+        .with_responses(json!("WebhookTested", "What the receiver answered."))
+        .with_problems(&[STORE, &[kinds::NO_SUCH_WEBHOOK]]),
+    Operation::new(Method::POST, "/v1/webhooks/{webhook}/redeliver", Requires(Verb::Admin), "redeliver", "webhooks")
+        .with_summary("Tries a delivery again, with the same message id.")
+        .with_parameters(&[&[WEBHOOK]])
+        .with_body(RequestBody {
+            meaning: "The delivery.",
+            is_required: true,
+            content: &[(JSON, Content::Json("RedeliveryWanted"))],
+        })
+        .with_responses(&[ResponseSpec {
+            status: 202,
+            meaning: "The delivery, which is open again.",
+            content: &[(JSON, Content::Json("Delivery"))],
+        }])
+        .with_problems(&[
+            STORE,
+            OBJECT_BODY,
+            &[kinds::BAD_MEMBER, kinds::NO_SUCH_WEBHOOK, kinds::NO_SUCH_DELIVERY],
+            BODY_TRANSFER,
+        ]),
+    Operation::new(Method::GET, "/v1/webhooks/{webhook}/deliveries", Requires(Verb::Admin), "listDeliveries", "webhooks")
+        .with_summary("The deliveries of a webhook that wait, and the last that do not, newest first.")
+        .with_parameters(&[&[WEBHOOK, LIMIT, PLACE_CURSOR]])
+        .with_responses(json!("Deliveries", "A page of deliveries."))
+        .with_problems(&[&[kinds::NO_SUCH_WEBHOOK]]),
+    Operation::new(Method::GET, "/v1/audit", Requires(Verb::Admin), "listAudit", "operations")
+        .with_summary("Who decided, erased, settled, shared and configured, newest first. It needs a token for all sessions.")
+        .with_parameters(&[&[LIMIT, PLACE_CURSOR]])
+        .with_responses(json!("Audit", "A page of entries."))
+        .with_problems(&[STORE, &[kinds::BAD_CURSOR]]),
+    Operation::new(Method::GET, "/v1/audit/export", Requires(Verb::Admin), "exportAudit", "operations")
+        .with_summary("All entries of the audit, one per line, oldest first.")
+        .with_responses(&[ResponseSpec {
+            status: 200,
+            meaning: "Entries, in order.",
+            content: &[(LINES, Content::Each("AuditEntry"))],
+        }])
+        .with_problems(&[STORE]),
     Operation::new(Method::GET, "/healthz", Public, "getHealth", "operations")
         .with_summary("Whether the process answers.")
         .with_responses(json!("Health", "The process answers.")),

@@ -3,6 +3,7 @@
 //! The members listed first are always present. Others may follow: clients must ignore members that they do not know.
 
 mod clients;
+mod notify;
 mod parts;
 
 use crate::auth::rights::Verb;
@@ -60,6 +61,15 @@ pub const SHAPES: &[Shape] = &[
     ("StopWanted", stop_wanted),
     ("Stopped", stopped),
     ("SignIn", sign_in),
+    ("Webhooks", notify::webhooks),
+    ("Webhook", notify::webhook),
+    ("WebhookWanted", notify::webhook_wanted),
+    ("WebhookTested", notify::webhook_tested),
+    ("Deliveries", notify::deliveries),
+    ("Delivery", notify::delivery),
+    ("RedeliveryWanted", notify::redelivery_wanted),
+    ("Audit", notify::audit),
+    ("AuditEntry", notify::audit_entry),
     ("TicketWanted", ticket_wanted),
     ("Me", me),
     ("Ticket", ticket),

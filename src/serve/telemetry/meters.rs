@@ -255,6 +255,24 @@ pub static METRICS: &[Metric] = &[
         read: |of, to| to.of_owners(of.app.logs.sessions(), |used| used.turns),
     },
     Metric {
+        name: "proscenium_notifications_waiting",
+        kind: GAUGE,
+        help: "Messages to webhooks and devices that wait for their receiver.",
+        read: |of, to| to.one(of.app.notifier.waiting(&of.app.logs) as u64),
+    },
+    Metric {
+        name: "proscenium_notification_attempts_total",
+        kind: COUNTER,
+        help: "Attempts to send such a message, by result: delivered, retried, failed (the last of ten) and dropped (erased).",
+        read: |of, to| to.named("result", &of.app.notifier.attempts),
+    },
+    Metric {
+        name: "proscenium_notifications_refused_total",
+        kind: COUNTER,
+        help: "Messages that no destination gets, because 10000 others wait for it.",
+        read: |of, to| to.one(of.app.notifier.dropped.get()),
+    },
+    Metric {
         name: "proscenium_appends_waiting",
         kind: GAUGE,
         help: "Appends waiting for the committer.",

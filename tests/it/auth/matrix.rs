@@ -93,6 +93,15 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("GET",    "/v1/runs/{run}/export",            "/v1/runs/r/export",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/blobs/{blob}",                 OWN_BLOB,                     "",   [401, 401, 401, 403, 200, 403, 403, 404, 200, 200, 404]),
     ("GET",    "/v1/blobs/{blob}",                 HIDDEN_BLOB,                  "",   [401, 401, 401, 403, 404, 403, 403, 404, 404, 404, 404]),
+    // Webhooks and the audit concern all sessions.
+    ("GET",    "/v1/webhooks",                     "/v1/webhooks",               "",   [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
+    ("POST",   "/v1/webhooks",                     "/v1/webhooks",          WEBHOOK,   [401, 401, 401, 403, 403, 403, 403, 403, 201, 403, 403]),
+    ("DELETE", "/v1/webhooks/{webhook}",           "/v1/webhooks/none",          "",   [401, 401, 401, 403, 403, 403, 403, 403, 404, 403, 403]),
+    ("POST",   "/v1/webhooks/{webhook}/test",      "/v1/webhooks/none/test",     "",   [401, 401, 401, 403, 403, 403, 403, 403, 404, 403, 403]),
+    ("POST",   "/v1/webhooks/{webhook}/redeliver", "/v1/webhooks/none/redeliver", "",  [401, 401, 401, 403, 403, 403, 403, 403, 404, 403, 403]),
+    ("GET",    "/v1/webhooks/{webhook}/deliveries", "/v1/webhooks/none/deliveries", "", [401, 401, 401, 403, 403, 403, 403, 403, 404, 403, 403]),
+    ("GET",    "/v1/audit",                        "/v1/audit",                  "",   [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
+    ("GET",    "/v1/audit/export",                 "/v1/audit/export",           "",   [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
     ("GET",    "/v1/me",                           "/v1/me",                     "",   [401, 401, 401, 200, 200, 200, 200, 200, 200, 200, 200]),
     ("POST",   "/v1/tickets",                      "/v1/tickets",                TICKET, [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("DELETE", "/v1/runs/{run}",                   "/v1/runs/gone",              "",   [401, 401, 401, 403, 403, 403, 403, 403, 204, 403, 403]),
@@ -142,6 +151,7 @@ const STOP_OF_S: &str = r#"{"method":"agent/stop","params":{"agentId":"a","threa
 const CHAT_OF_S: &str = r#"{"id":"s","messages":[{"id":"u","role":"user","parts":[]}]}"#;
 const CHAT_OF_T: &str = r#"{"id":"t","messages":[{"id":"u","role":"user","parts":[]}]}"#;
 const LEASE: &str = r#"{"lease":"none"}"#;
+const WEBHOOK: &str = r#"{"url":"https://example.com/"}"#;
 const TICKET: &str = r#"{"for":"stream","run":"r"}"#;
 const OWN_BLOB: &str = "the body for users";
 const HIDDEN_BLOB: &str = "the internal body";
@@ -225,8 +235,8 @@ async fn a_wider_audience_than_the_token_s_is_rejected_and_never_narrowed() {
     write_example_runs(&guarded).await;
     let dashboard = reader(json!({ "audience": "dashboard", "sessions": ["*"] }));
     let user = reader(json!({ "sessions": ["*"] }));
-    let has_audience =
-        |path: &str| path.starts_with("/v1/") && !["/v1/ws", "/v1/cluster", "/v1/me", "/v1/sign-in"].contains(&path);
+    let of_server = ["/v1/ws", "/v1/cluster", "/v1/me", "/v1/sign-in", "/v1/webhooks", "/v1/audit"];
+    let has_audience = |path: &str| path.starts_with("/v1/") && !of_server.iter().any(|other| path.starts_with(other));
     for (method, _, path, ..) in MATRIX.iter().filter(|row| row.0 == "GET" && has_audience(row.1)) {
         let path = if path.starts_with('/') { path } else { "/v1/blobs/b" };
         let with = |audience: &str| format!("{path}{}audience={audience}", if path.contains('?') { '&' } else { '?' });

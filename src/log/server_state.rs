@@ -1,0 +1,132 @@
+//! The server's own state: what it keeps beside sessions and runs.
+//!
+//! ```text
+//!   append to the server's own log ─▶ commit ─▶ applier ─▶ ServerState, on every node
+//! ```
+//!
+//! Each entry is a state entry of the log [`LogId::of_server`], so it is as durable as a fact and in the same order, and
+//! a cluster's nodes agree on it. The memory has every entry: the tables are small and bounded where they are written.
+
+use super::{LoadedLog, LogId, StoreError};
+use bytes::Bytes;
+use parking_lot::RwLock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use tokio::sync::watch;
+
+/// The prefix of the entries' keys; the table and the id follow.
+const KEY_PREFIX: &str = "x:";
+
+/// A kind of entry.
+pub trait StateRecord: Serialize + DeserializeOwned {
+    /// The name of the table of these entries, without a colon.
+    const TABLE: &'static str;
+}
+
+/// A change of one entry.
+#[derive(Debug, Clone)]
+pub struct EntryChange {
+    pub(crate) key: Bytes,
+    /// `None` removes the entry.
+    pub(crate) value: Option<Bytes>,
+}
+
+impl EntryChange {
+    /// Sets the entry with this id.
+    ///
+    /// # Panics
+    /// When the record cannot be JSON, which plain data always can.
+    #[must_use]
+    pub fn set<R: StateRecord>(id: &str, record: &R) -> Self {
+        let value = serde_json::to_vec(record).expect("plain data serializes");
+        Self { key: key::<R>(id).into(), value: Some(value.into()) }
+    }
+
+    /// Removes the entry with this id.
+    #[must_use]
+    pub fn remove<R: StateRecord>(id: &str) -> Self {
+        Self { key: key::<R>(id).into(), value: None }
+    }
+}
+
+fn key<R: StateRecord>(id: &str) -> String {
+    format!("{KEY_PREFIX}{}:{id}", R::TABLE)
+}
+
+/// The entries of all tables.
+#[derive(Default)]
+pub struct ServerState {
+    entries: RwLock<BTreeMap<String, Bytes>>,
+    changes: watch::Sender<u64>,
+}
+
+impl ServerState {
+    /// Takes the entries that the store has.
+    ///
+    /// # Errors
+    /// `Unreadable` for an entry that is no text.
+    pub(super) fn load(&self, loaded: &LoadedLog) -> Result<(), StoreError> {
+        for (key, value) in &loaded.state {
+            let name = std::str::from_utf8(key).map_err(|error| StoreError::unreadable(&LogId::of_server(), key, &error))?;
+            if name.starts_with(KEY_PREFIX) {
+                self.entries.write().insert(name.to_owned(), value.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the state entries of a committed append.
+    pub(super) fn apply(&self, state: &[(Bytes, Option<Bytes>)]) {
+        let ours = state.iter().filter_map(|(key, value)| Some((std::str::from_utf8(key).ok()?, value)));
+        let ours: Vec<_> = ours.filter(|(key, _)| key.starts_with(KEY_PREFIX)).collect();
+        if ours.is_empty() {
+            return;
+        }
+        let mut entries = self.entries.write();
+        for (key, value) in ours {
+            match value {
+                Some(value) => entries.insert(key.to_owned(), value.clone()),
+                None => entries.remove(key),
+            };
+        }
+        drop(entries);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// The entry with this id; `None` also for one that this version cannot read.
+    #[must_use]
+    pub fn get<R: StateRecord>(&self, id: &str) -> Option<R> {
+        let value = self.entries.read().get(&key::<R>(id)).cloned()?;
+        read::<R>(id, &value)
+    }
+
+    /// All entries of a table whose ids begin with `prefix`, by id.
+    #[must_use]
+    pub fn all<R: StateRecord>(&self, prefix: &str) -> Vec<(String, R)> {
+        let (table, from) = (key::<R>(""), key::<R>(prefix));
+        let entries = self.entries.read();
+        let found = entries.range(from.clone()..).take_while(|(key, _)| key.starts_with(&from));
+        let found: Vec<_> = found.map(|(key, value)| (key[table.len()..].to_owned(), value.clone())).collect();
+        drop(entries);
+        found.into_iter().filter_map(|(id, value)| read::<R>(&id, &value).map(|record| (id, record))).collect()
+    }
+
+    /// The number of entries of a table whose ids begin with `prefix`.
+    #[must_use]
+    pub fn count<R: StateRecord>(&self, prefix: &str) -> usize {
+        let from = key::<R>(prefix);
+        self.entries.read().range(from.clone()..).take_while(|(key, _)| key.starts_with(&from)).count()
+    }
+
+    /// A receiver that changes with each change of an entry.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+fn read<R: StateRecord>(id: &str, value: &[u8]) -> Option<R> {
+    let read = serde_json::from_slice(value);
+    read.inspect_err(|error| tracing::error!(%error, table = R::TABLE, id, "an entry of the server cannot be read")).ok()
+}

@@ -1,0 +1,350 @@
+//! The engine: turns events into deliveries, and attempts them, on the node that leads.
+//!
+//! One round: take the results of attempts, read on in the log, save both in one commit, begin what is due. So an attempt
+//! begins only for a delivery that is durable, and a result that is lost only repeats an attempt.
+
+use super::delivery::{self, CLOSED_MAX, CONCURRENT_MAX, DeliveryState, FailureClass, Notification, OPEN_MAX};
+use super::event::SeenEvent;
+use super::follower::{Follower, FollowerPosition, POSITION_ID};
+use super::webhook::{Disabled, Webhook};
+use super::{Answer, Notifier, message};
+use crate::audit;
+use crate::feed::Feed;
+use crate::ingest::{Ingest, ServerAppend};
+use crate::log::commit::Logs;
+use crate::log::server_state::EntryChange;
+use crate::log::{LogId, StoreError};
+use data_encoding::BASE64URL_NOPAD;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Maximum time between two rounds: deliveries become due by time.
+const ROUND_INTERVAL: Duration = Duration::from_millis(250);
+/// The position is saved once the follower has read so many commits without an event.
+const SAVE_POSITION_EVERY: u64 = 65_536;
+
+/// The deliveries of one destination.
+#[derive(Default)]
+struct Queue {
+    /// In the order of events.
+    open: BTreeMap<String, Notification>,
+    in_flight: HashSet<String>,
+    /// The keys of closed deliveries, the oldest first.
+    closed: VecDeque<String>,
+}
+
+/// The result of an attempt. `None`: there was nothing to tell.
+struct Attempted {
+    destination: Box<str>,
+    key: String,
+    result: Result<Option<Answer>, StoreError>,
+}
+
+/// What a round saves in one commit.
+#[derive(Default)]
+struct Changes {
+    audited: Vec<audit::AuditEntry>,
+    entries: Vec<EntryChange>,
+}
+
+impl Changes {
+    fn entry(&mut self, change: EntryChange) {
+        self.entries.push(change);
+    }
+
+    /// Saves the changes.
+    async fn save(&self, ingest: &Ingest) -> Result<(), StoreError> {
+        let append = || ServerAppend {
+            drafts: self.audited.iter().map(audit::AuditEntry::draft).collect(),
+            entries: self.entries.clone(),
+            ..ServerAppend::default()
+        };
+        ingest.append_as_server(&LogId::of_server(), |_| ((), append())).await
+    }
+}
+
+/// The engine of one server.
+pub struct Engine {
+    notifier: Arc<Notifier>,
+    logs: Arc<Logs>,
+    ingest: Arc<Ingest>,
+    feed: Arc<Feed>,
+    changed: mpsc::UnboundedReceiver<String>,
+}
+
+impl Engine {
+    /// The engine of this notifier. A notifier has one.
+    ///
+    /// # Panics
+    /// For a second engine.
+    #[must_use]
+    pub fn new(notifier: Arc<Notifier>, logs: Arc<Logs>, ingest: Arc<Ingest>, feed: Arc<Feed>) -> Self {
+        let changed = notifier.changed.1.lock().take().expect("a notifier has one engine");
+        Self { notifier, logs, ingest, feed, changed }
+    }
+
+    /// Works while this node leads, until the task is aborted.
+    pub async fn run(mut self) {
+        let mut leads = self.logs.leadership().watch();
+        loop {
+            // The sender lives as long as the logs.
+            let _ = leads.wait_for(|leads| *leads).await;
+            match self.lead().await {
+                Ok(()) | Err(StoreError::NotLeader) => {}
+                Err(error) => {
+                    // A failure of the store stops the server elsewhere.
+                    tracing::warn!(%error, "cannot send messages; trying again");
+                    tokio::time::sleep(ROUND_INTERVAL).await;
+                }
+            }
+        }
+    }
+
+    async fn lead(&mut self) -> Result<(), StoreError> {
+        let mut work = Work::load(self).await?;
+        let (mut commits, mut state) = (self.logs.status_changes().watch(), self.logs.server_state().watch());
+        while self.logs.leadership().leads() {
+            let has_more = work.round(self).await?;
+            if has_more {
+                continue;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(ROUND_INTERVAL) => {}
+                () = self.notifier.wake.notified() => {}
+                _ = commits.changed() => {}
+                _ = state.changed() => work.is_stale = true,
+                Some(attempted) = work.attempts.join_next() => work.results.push(attempted.expect("an attempt panicked")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The state of the engine while it leads.
+struct Work {
+    follower: Follower,
+    /// The position that is saved.
+    saved: u64,
+    webhooks: Vec<Arc<Webhook>>,
+    disabled: HashSet<String>,
+    /// Whether the webhooks may have changed.
+    is_stale: bool,
+    queues: HashMap<Box<str>, Queue>,
+    attempts: JoinSet<Attempted>,
+    results: Vec<Attempted>,
+}
+
+impl Work {
+    async fn load(engine: &Engine) -> Result<Self, StoreError> {
+        let Engine { logs, feed, ingest, .. } = engine;
+        let saved = logs.server_state().get::<FollowerPosition>(POSITION_ID);
+        let position = match saved {
+            Some(FollowerPosition { position }) => position,
+            // What was before the first start with an engine is told to no destination.
+            None => {
+                let position = logs.position();
+                let mut first = Changes::default();
+                first.entry(EntryChange::set(POSITION_ID, &FollowerPosition { position }));
+                first.save(ingest).await?;
+                position
+            }
+        };
+        let mut queues = HashMap::<Box<str>, Queue>::new();
+        for (key, delivery) in logs.server_state().all::<Notification>("") {
+            let Some((destination, _)) = key.rsplit_once('/') else { continue };
+            let queue = queues.entry(destination.into()).or_default();
+            match delivery.state {
+                DeliveryState::Open => drop(queue.open.insert(key, delivery)),
+                _ => queue.closed.push_back(key),
+            }
+        }
+        Ok(Self {
+            follower: Follower::new(logs.clone(), feed.clone(), position),
+            saved: position,
+            webhooks: Vec::new(),
+            disabled: HashSet::new(),
+            is_stale: true,
+            queues,
+            attempts: JoinSet::new(),
+            results: Vec::new(),
+        })
+    }
+
+    /// One round. Returns whether there is more to read.
+    async fn round(&mut self, engine: &mut Engine) -> Result<bool, StoreError> {
+        let mut changes = Changes::default();
+        if std::mem::take(&mut self.is_stale) {
+            self.read_webhooks(engine, &mut changes);
+        }
+        while let Ok(key) = engine.changed.try_recv() {
+            self.reload(engine, key);
+        }
+        while let Some(attempted) = self.attempts.try_join_next() {
+            self.results.push(attempted.expect("an attempt panicked"));
+        }
+        for attempted in std::mem::take(&mut self.results) {
+            self.take_result(engine, attempted, &mut changes)?;
+        }
+        let found = self.follower.step().await?;
+        changes.audited = found.audited;
+        for (position, event) in found.events {
+            self.enqueue(engine, position, &event, &mut changes);
+        }
+        let has_changes = !changes.entries.is_empty() || !changes.audited.is_empty();
+        if has_changes || self.follower.position >= self.saved + SAVE_POSITION_EVERY {
+            let position = self.follower.position;
+            changes.entry(EntryChange::set(POSITION_ID, &FollowerPosition { position }));
+            changes.save(&engine.ingest).await?;
+            self.saved = position;
+        }
+        self.begin_attempts(engine);
+        Ok(found.has_more)
+    }
+
+    /// Reads the webhooks again, and forgets the deliveries to those that are gone.
+    fn read_webhooks(&mut self, engine: &Engine, changes: &mut Changes) {
+        let state = engine.logs.server_state();
+        self.webhooks = engine.notifier.webhooks(&engine.logs);
+        self.disabled = state.all::<Disabled>("").into_iter().map(|(id, _)| id).collect();
+        let known: HashSet<&str> = self.webhooks.iter().map(|webhook| &*webhook.id).collect();
+        let gone: Vec<_> = self.queues.keys().filter(|id| !known.contains(&***id)).cloned().collect();
+        for id in gone {
+            let queue = self.queues.remove(&id).unwrap_or_default();
+            for key in queue.open.into_keys().chain(queue.closed) {
+                changes.entry(EntryChange::remove::<Notification>(&key));
+            }
+        }
+    }
+
+    /// Takes a delivery as a request has changed it.
+    fn reload(&mut self, engine: &Engine, key: String) {
+        let Some((destination, delivery)) = key.rsplit_once('/').zip(engine.logs.server_state().get::<Notification>(&key)) else {
+            return;
+        };
+        let queue = self.queues.entry(destination.0.into()).or_default();
+        if delivery.state == DeliveryState::Open && !queue.in_flight.contains(&key) {
+            queue.closed.retain(|closed| *closed != key);
+            queue.open.insert(key, delivery);
+        }
+    }
+
+    fn enqueue(&mut self, engine: &Engine, position: u64, (event, audiences): &SeenEvent, changes: &mut Changes) {
+        let now = now_ms(engine);
+        for webhook in self.webhooks.iter().filter(|webhook| webhook.takes(event, *audiences)) {
+            let queue = self.queues.entry(webhook.id.clone()).or_default();
+            if queue.open.len() >= OPEN_MAX {
+                engine.notifier.dropped.add(1);
+                continue;
+            }
+            let at_position = delivery::key(&webhook.id, position, 0);
+            let number =
+                queue.open.range(at_position..).filter(|(key, _)| key.starts_with(&format!("{}/{position:020}.", webhook.id)));
+            let key = delivery::key(&webhook.id, position, number.count());
+            let delivery = Notification::new(message_id(engine, &webhook.id, event), event.clone(), now);
+            changes.entry(EntryChange::set(&key, &delivery));
+            queue.open.insert(key, delivery);
+        }
+    }
+
+    fn take_result(&mut self, engine: &Engine, attempted: Attempted, changes: &mut Changes) -> Result<(), StoreError> {
+        let Attempted { destination, key, result } = attempted;
+        let Some(queue) = self.queues.get_mut(&destination) else { return Ok(()) };
+        queue.in_flight.remove(&key);
+        let Some(mut delivery) = queue.open.remove(&key) else { return Ok(()) };
+        match result {
+            Ok(None) => delivery.state = DeliveryState::Dropped,
+            Ok(Some(Answer { outcome, retry_after })) => {
+                let is_gone = outcome.error == Some(FailureClass::Gone);
+                #[expect(clippy::cast_precision_loss, reason = "any of the random bits suffice")]
+                let chance = ((engine.notifier.environment.random)() % 1000) as f64 / 1000.0;
+                delivery.note(outcome, retry_after, chance);
+                if is_gone {
+                    let at = now_ms(engine);
+                    changes.entry(EntryChange::set(&destination, &Disabled { at }));
+                    self.disabled.insert(destination.to_string());
+                }
+            }
+            Err(error) if error.affects_one_log() => delivery.state = DeliveryState::Dropped,
+            Err(error) => return Err(error),
+        }
+        engine.notifier.attempts.add(match delivery.state {
+            DeliveryState::Open => "retried",
+            DeliveryState::Delivered => "delivered",
+            DeliveryState::Failed => "failed",
+            DeliveryState::Dropped => "dropped",
+        });
+        changes.entry(EntryChange::set(&key, &delivery));
+        match delivery.state {
+            DeliveryState::Open => drop(queue.open.insert(key, delivery)),
+            _ => queue.closed.push_back(key),
+        }
+        while queue.closed.len() > CLOSED_MAX {
+            if let Some(oldest) = queue.closed.pop_front() {
+                changes.entry(EntryChange::remove::<Notification>(&oldest));
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins what is due: of each log the first delivery, so that a receiver gets the events of a run in order.
+    fn begin_attempts(&mut self, engine: &Engine) {
+        let now = now_ms(engine);
+        for webhook in self.webhooks.iter().filter(|webhook| !self.disabled.contains(&*webhook.id)) {
+            let Some(queue) = self.queues.get_mut(&webhook.id) else { continue };
+            let Queue { open, in_flight, .. } = queue;
+            let mut seen: HashSet<&LogId> = HashSet::new();
+            for (key, delivery) in &*open {
+                if in_flight.len() >= CONCURRENT_MAX {
+                    break;
+                }
+                let is_first = seen.insert(&delivery.event.log);
+                if !is_first || delivery.next_at > now || in_flight.contains(key) {
+                    continue;
+                }
+                in_flight.insert(key.clone());
+                self.attempts.spawn(attempt(engine, webhook.clone(), key.clone(), delivery.clone()));
+            }
+        }
+    }
+}
+
+/// One attempt.
+fn attempt(
+    engine: &Engine,
+    webhook: Arc<Webhook>,
+    key: String,
+    delivery: Notification,
+) -> impl Future<Output = Attempted> + use<> {
+    let (notifier, logs, feed) = (engine.notifier.clone(), engine.logs.clone(), engine.feed.clone());
+    async move {
+        let body = message::body(&logs, &feed, &delivery.event, &webhook, notifier.public_url.as_ref()).await;
+        let result = match body {
+            Ok(Some(body)) => Ok(Some(notifier.post(&webhook, &delivery.id, body).await)),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        Attempted { destination: webhook.id.clone(), key, result }
+    }
+}
+
+fn now_ms(engine: &Engine) -> i64 {
+    (engine.notifier.environment.now)().as_millisecond()
+}
+
+/// The id of an event's message to a destination: the same whenever the event is read.
+fn message_id(engine: &Engine, destination: &str, event: &super::event::StatusEvent) -> String {
+    let (epoch, store) = (event.epoch, engine.logs.store_epoch());
+    let action = event.action.as_ref().map_or("", |action| action.as_str());
+    let control = event.control.as_ref().map_or("", |control| control.as_str());
+    let about = format!(
+        "{store}\n{destination}\n{}\n{epoch}\n{}\n{}\n{action}\n{control}",
+        event.log,
+        event.sequence,
+        event.kind.as_str()
+    );
+    format!("msg_{}", BASE64URL_NOPAD.encode(&Sha256::digest(about)[..18]))
+}

@@ -1,0 +1,123 @@
+//! The body of a message: an event, as the destination's audience saw it at the event's position.
+
+use super::event::{EventKind, StatusEvent};
+use super::webhook::{Include, Webhook};
+use crate::environment::Environment;
+use crate::feed::Feed;
+use crate::log::commit::Logs;
+use crate::log::{LogId, StoreError};
+use crate::model::{ActionId, AgentId, Audience, ControlId, SessionId};
+use crate::projection::activity_set::Activity;
+use crate::projection::{action, run};
+use reqwest::Url;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+/// The largest body, in bytes. A larger one goes without its activity.
+const BODY_BYTES_MAX: usize = 20_000;
+/// The longest title, in characters.
+const TITLE_CHARS_MAX: usize = 200;
+
+/// The members `data` of a message. `None`: the log was erased, or the audience sees nothing of it.
+///
+/// # Errors
+/// [`StoreError`] from the store.
+pub(super) async fn data(
+    logs: &Logs,
+    feed: &Feed,
+    event: &StatusEvent,
+    audience: Audience,
+    public_url: Option<&Url>,
+) -> Result<Option<(Map<String, Value>, Option<Activity>)>, StoreError> {
+    let mut data = Map::new();
+    let run = match &event.log {
+        LogId::Run(run) if event.kind != EventKind::SessionCreated => Some(run.as_str()),
+        _ => None,
+    };
+    let (session, agent) = (event.session.as_ref().map(SessionId::as_str), event.agent.as_ref().map(AgentId::as_str));
+    let (action_id, control) = (event.action.as_ref().map(ActionId::as_str), event.control.as_ref().map(ControlId::as_str));
+    let ids = [("sessionId", session), ("runId", run), ("agentId", agent), ("actionId", action_id), ("controlId", control)];
+    data.extend(ids.into_iter().filter_map(|(member, id)| Some((member.to_owned(), id?.into()))));
+    data.extend(event.status.map(|status| ("status".to_owned(), status.as_str().into())));
+    let mut shown = None;
+    let mut title = None;
+    let tail = logs.log(&event.log).await?.tail();
+    if tail.epoch != Some(event.epoch) {
+        return Ok(None);
+    }
+    if event.kind != EventKind::SessionCreated {
+        data.insert("sequence".into(), event.sequence.0.into());
+        let Some(view) = feed.activities(&event.log, audience, Some(event.sequence)).await? else { return Ok(None) };
+        let about = match &event.action {
+            Some(asked) => (crate::projection::ACTION_KIND, Some(asked.as_str())),
+            None => (run::KIND, None),
+        };
+        let is_it = |activity: &&Activity| &*activity.kind == about.0 && about.1.is_none_or(|id| *activity.id == *id);
+        shown = view.activities().iter().find(is_it).cloned();
+        if event.action.is_some() && shown.is_none() {
+            return Ok(None);
+        }
+        title = match (&event.action, &shown) {
+            (Some(_), Some(asked)) => Some(action::title(&asked.content)),
+            _ => tail.summary.preview.title.as_deref().map(str::to_owned),
+        };
+    }
+    let named = session.or(run).unwrap_or_default();
+    let title: String = title.unwrap_or_else(|| named.to_owned()).chars().take(TITLE_CHARS_MAX).collect();
+    data.insert("title".into(), title.into());
+    data.insert("audience".into(), audience.as_str().into());
+    data.insert("url".into(), address(public_url, session, run, audience).into());
+    Ok(Some((data, shown)))
+}
+
+/// The address of the page that shows a session or a run.
+pub(super) fn address(public_url: Option<&Url>, session: Option<&str>, run: Option<&str>, audience: Audience) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    for (member, id) in [("session", session), ("run", run)] {
+        if let Some(id) = id {
+            query.append_pair(member, id);
+        }
+    }
+    query.append_pair("audience", audience.as_str());
+    format!("{}#{}", public_url.map_or("/", Url::as_str), query.finish())
+}
+
+/// The body of a message to a webhook. `None`: there is nothing to tell.
+///
+/// # Errors
+/// [`StoreError`] from the store.
+pub(super) async fn body(
+    logs: &Logs,
+    feed: &Feed,
+    event: &StatusEvent,
+    webhook: &Webhook,
+    public_url: Option<&Url>,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    let Some((mut data, shown)) = data(logs, feed, event, webhook.settings.audience, public_url).await? else { return Ok(None) };
+    let thin = data.clone();
+    if let (Some(Include::Activity), Some(activity)) = (webhook.settings.include, shown) {
+        data.insert("activity".into(), serde_json::to_value(&activity).expect("an activity is plain data"));
+    }
+    let whole = envelope(event.kind.as_str(), event.at, data);
+    if whole.len() <= BODY_BYTES_MAX {
+        return Ok(Some(whole));
+    }
+    let mut thin = thin;
+    thin.insert("activityOmitted".into(), true.into());
+    Ok(Some(envelope(event.kind.as_str(), event.at, thin)))
+}
+
+/// The id and the body of a message of no event.
+pub(super) fn test(environment: Environment, webhook: &Webhook) -> (String, Vec<u8>) {
+    let id = format!("msg_test_{}", Uuid::from_u128((environment.random)()).simple());
+    let mut data = Map::new();
+    data.insert("title".into(), "A test of this webhook".into());
+    data.insert("audience".into(), webhook.settings.audience.as_str().into());
+    data.insert("test".into(), true.into());
+    (id, envelope("test", (environment.now)().as_millisecond(), data))
+}
+
+fn envelope(kind: &str, at: i64, data: Map<String, Value>) -> Vec<u8> {
+    let at = jiff::Timestamp::from_millisecond(at).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    json!({ "type": kind, "timestamp": format!("{at:.3}"), "data": data }).to_string().into_bytes()
+}

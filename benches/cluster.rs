@@ -9,6 +9,8 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures by the machine's clock")]
 
 use nats::Nats;
+use proscenium::environment::Environment;
+use proscenium::record::signing::SigningKey;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -232,8 +234,12 @@ struct Cluster {
 impl Cluster {
     async fn start(nats: &Nats, name: &str, count: usize, flags: &[&str]) -> Self {
         let urls = nats.urls();
-        let flags = ["--cluster", &urls, "--cluster-name", name].iter().chain(flags).map(|flag| (*flag).to_owned()).collect();
-        let mut cluster = Self { dirs: (0..count).map(|_| directory()).collect(), flags, nodes: Vec::new() };
+        let dirs: Vec<_> = (0..count).map(|_| directory()).collect();
+        let key = dirs[0].path().join("signing-key.pem");
+        std::fs::write(&key, SigningKey::generate(Environment::SYSTEM).to_pem()).expect("the directory is writable");
+        let own = ["--cluster", &urls, "--cluster-name", name, "--signing-key", &key.to_string_lossy()].map(str::to_owned);
+        let flags = own.into_iter().chain(flags.iter().map(|flag| (*flag).to_owned())).collect();
+        let mut cluster = Self { dirs, flags, nodes: Vec::new() };
         for index in 0..count {
             let node = cluster.start_node(index);
             cluster.nodes.push(Some(node));

@@ -16,6 +16,7 @@ use crate::auth::{AuthConfig, AuthConfigError};
 #[cfg(feature = "cluster")]
 use crate::cluster::ClusterOptions;
 use crate::connect::entry::{AgentEntry, EntryError, ReadVariable};
+use crate::environment::Environment;
 use crate::feed::FeedConfig;
 use crate::guard::Policy;
 use crate::ingest::{IngestLimits, OwnerQuotas};
@@ -24,6 +25,7 @@ use crate::log::embedded::Sync;
 use crate::log::journal::jetstream::StreamConnection;
 use crate::model::AgentId;
 use crate::notify::webhook::Webhook;
+use crate::record::signing::{KEY_FILE, SigningKey};
 use crate::serve::access::origin::{Hosts, Origins, parse_origin};
 use crate::serve::access::quota::RateLimit;
 use crate::serve::maintenance::disk::DiskReserve;
@@ -169,6 +171,11 @@ pub struct Config {
     /// Directory of the embedded store. The server creates it. One process may use it at a time.
     #[arg(long, env = "PROSCENIUM_DATA_DIR", value_name = "DIR", default_value = "./data", help_heading = "Storage")]
     pub data_dir: PathBuf,
+    /// Ed25519 key that signs heads of logs and exports with proofs, as PKCS#8 PEM. The server makes a missing file, but
+    /// not in a cluster, whose nodes share one key. Default: `signing-key.pem` in --data-dir; with `--store memory`, a
+    /// key of this process.
+    #[arg(long, env = "PROSCENIUM_SIGNING_KEY", value_name = "FILE", help_heading = "Storage")]
+    pub signing_key: Option<PathBuf>,
     /// When to sync writes to disk: before each answer, every --sync-interval-ms, or when the operating system does.
     /// Only `always` keeps acknowledged facts through a power failure.
     #[arg(long, env = "PROSCENIUM_SYNC", value_enum, default_value_t = SyncMode::Always, help_heading = "Storage")]
@@ -322,8 +329,9 @@ pub struct Config {
     pub pages_max: u64,
 
     /// Be a node of a cluster, whose commits lie in a stream of these NATS servers: URLs, comma-separated. Needs
-    /// --cluster-name.
-    #[arg(long, env = "PROSCENIUM_CLUSTER", value_name = "URLS", requires = "cluster_name", help_heading = "Cluster",
+    /// --cluster-name and --signing-key.
+    #[arg(long, env = "PROSCENIUM_CLUSTER", value_name = "URLS", requires_all = ["cluster_name", "signing_key"],
+          help_heading = "Cluster",
           value_parser = |text: &str| cluster_urls(text, cfg!(feature = "cluster")))]
     pub cluster: Option<String>,
     /// Name of the cluster: 1 to 32 letters, digits, `-` and `_`. All nodes give the same.
@@ -556,6 +564,20 @@ impl Config {
     #[must_use]
     pub fn tls(&self) -> Option<Files> {
         Some(Files { cert: self.tls_cert.clone()?, key: self.tls_key.clone()? })
+    }
+
+    /// The key that signs heads of logs and exports.
+    ///
+    /// # Errors
+    /// The file, and why it cannot be used.
+    pub fn open_signing_key(&self, environment: Environment) -> Result<SigningKey, String> {
+        let default = || (self.store == StoreKind::Embedded).then(|| self.data_dir.join(KEY_FILE));
+        match self.signing_key.clone().or_else(default) {
+            // Each node would make a key of its own.
+            Some(file) if self.cluster.is_some() => SigningKey::open(&file),
+            Some(file) => SigningKey::open_or_create(&file, environment),
+            None => Ok(SigningKey::generate(environment)),
+        }
     }
 
     /// The time from an ended run's last fact to its compaction, if any.

@@ -70,6 +70,8 @@ pub mod control;
 
 pub mod auth;
 
+pub mod record;
+
 pub mod notify;
 
 pub mod cluster;

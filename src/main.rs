@@ -10,7 +10,7 @@ use cli::log_output::LogOutput;
 use cli::otlp;
 #[cfg(target_os = "linux")]
 use cli::supervise;
-use cli::{check, demo, doctor, follow, health, help_files, tail, token, transfer};
+use cli::{check, decisions, demo, doctor, follow, health, help_files, tail, token, transfer, verify};
 #[cfg(feature = "cluster")]
 use futures_util::FutureExt;
 use proscenium::auth::Authenticator;
@@ -67,6 +67,8 @@ Examples:
   proscenium export my-run -o my-run.ndjson
   proscenium import my-run.ndjson --run a-copy
   claude -p Hello --output-format stream-json --verbose | proscenium publish my-run --source claude-stream-json
+  proscenium decisions my-run            print what the run asked, what was decided, and by whom
+  proscenium verify my-run.ndjson        check that an export with proofs is what the server stored
   proscenium check my-run                check the run against the Agent UI rules
   proscenium doctor --data-dir data      check the store of a stopped server for damage
   proscenium token --key secret --generate --sessions '*' --can read,publish
@@ -107,6 +109,10 @@ enum Command {
     Token(token::Token),
     /// Check a run, an export or a runtime's facts against the Agent UI seed.
     Check(check::Check),
+    /// Check that an export with proofs is what the server stored.
+    Verify(verify::Verify),
+    /// Print what a run or a session asked, what was decided, and by whom.
+    Decisions(decisions::Decisions),
     /// List the damage in the data directory of a stopped server.
     Doctor(doctor::Doctor),
     /// Move the data of a stopped server into a new cluster.
@@ -158,6 +164,12 @@ fn main() -> ExitCode {
         Command::Doctor(args) => {
             let examined = log_to_stderr("warn", LogFormat::Text).and_then(|_| Ok(doctor::run(&args)?));
             return examined.map_or_else(|error| failed(&error, ExitCode::from(2)), |is_well| u8::from(!is_well).into());
+        }
+        Command::Decisions(args) => in_runtime(1, || async { Ok(decisions::run(args).await?) }),
+        Command::Verify(args) => {
+            let verified = in_runtime(1, || async { Ok(verify::run(args).await?) });
+            // Exit code 1 means that a row does not fit, 2 that the file could not be checked.
+            return verified.map_or_else(|error| failed(&error, ExitCode::from(2)), |is_well| u8::from(!is_well).into());
         }
         Command::Check(args) => {
             let checked = in_runtime(1, || async { Ok(check::run(args, ENVIRONMENT).await?) });
@@ -298,6 +310,8 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let listener = listen(config).await?;
         let address = listener.local_addr()?;
+        // Before the store, where it is given: a node without its key must not join.
+        let given_key = config.signing_key.is_some().then(|| config.open_signing_key(ENVIRONMENT)).transpose()?;
         let open =
             |storage| Server::new(storage, config.policy(), config.sizes(), config.limits(), config.keep_alive(), ENVIRONMENT);
         #[cfg(feature = "cluster")]
@@ -323,6 +337,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .with_notifier(config.webhooks(&variable)?, config.public_url.clone())
             .with_auth(authenticator.clone(), config.origins())
             .with_hosts(config.hosts())
+            .with_signing_key(given_key.map_or_else(|| config.open_signing_key(ENVIRONMENT), Ok)?)
             .with_lost_log_lines(lost_lines)
             .with_panic_in(panicking_task());
         let server = match renewal {

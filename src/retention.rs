@@ -1,6 +1,7 @@
 //! Finds the rows of an ended run that can be deleted without any visible difference.
 //!
-//! Candidates are facts that were useful only while the run was live (`ephemeral_live`), and diagnostics. Whether the
+//! Candidates are facts that were useful only while the run was live (`ephemeral_live`), and diagnostics; never a
+//! decision, with its question, its controls and its call. Whether the
 //! run can do without one does not follow from its type, so this module tries it. It folds the run with and without the
 //! candidates. An activity that differs keeps some of its candidates, until both views are equal: the activities with
 //! content, order, `opened` and `sequence`, and the state that the fold keeps beside them. So later facts also fold to
@@ -93,6 +94,8 @@ struct Candidate {
     is_needed: bool,
     /// Whether it adds to other facts of its type: if one of them is needed, all are.
     is_chunk: bool,
+    /// The call that it is about.
+    call: Option<Box<str>>,
 }
 
 /// The input of the choice.
@@ -165,12 +168,14 @@ fn find<E>(
     let mut views = Audience::ALL.map(|audience| View::new(log, audience));
     let (mut candidates, mut touched) = (Vec::new(), HashMap::<ActivityIndex, Vec<usize>>::new());
     let (mut needed, mut seen_last, mut last) = (HashSet::new(), [Sequence::NONE; 3], Sequence::NONE);
+    let mut decided_calls = HashSet::new();
     pass(&mut |row| {
         let sequence = row.sequence();
         if last == Sequence::NONE {
             needed.insert(sequence);
         }
         last = sequence;
+        decided_calls.extend(call_of_request(row));
         let at = Some(sequence).filter(|sequence| *sequence > after && *sequence <= until).and_then(|_| {
             candidates.push(candidate(row)?);
             Some(candidates.len() - 1)
@@ -202,7 +207,8 @@ fn find<E>(
         }
     }
     for candidate in &mut candidates {
-        candidate.is_needed = needed.contains(&candidate.sequence);
+        let is_of_decision = candidate.call.as_ref().is_some_and(|call| decided_calls.contains(call));
+        candidate.is_needed = is_of_decision || needed.contains(&candidate.sequence);
     }
     Ok(CandidateSet { candidates, touched, whole: views.each_ref().map(ViewDigests::of) })
 }
@@ -228,16 +234,38 @@ fn fold_without<E>(
 /// The row as a candidate, if its fact was useful only for a while.
 fn candidate(row: &Row) -> Option<Candidate> {
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct Kind<'e> {
         #[serde(borrow)]
         r#type: Cow<'e, str>,
         #[serde(borrow, default)]
         persistence: Cow<'e, str>,
+        #[serde(default)]
+        tool_call_id: Option<Box<str>>,
     }
     let kind: Kind<'_> = serde_json::from_slice(row.view(Audience::Internal)?).ok()?;
     let is_chunk = matches!(&*kind.r#type, "text.delta" | "reasoning.delta" | "plan.delta" | "tool.output.delta");
     let is_short_lived = kind.persistence == "ephemeral_live" || kind.r#type.starts_with("diagnostic.");
-    is_short_lived.then_some(Candidate { sequence: row.sequence(), is_needed: false, is_chunk })
+    // The record of a decision stays whole: what was asked, answered and resolved, and the call that it was about.
+    let is_recorded = kind.r#type.starts_with("action.") || kind.r#type.starts_with("control.");
+    let candidate = Candidate { sequence: row.sequence(), is_needed: false, is_chunk, call: kind.tool_call_id };
+    (is_short_lived && !is_recorded).then_some(candidate)
+}
+
+/// The call that a request for a decision is about.
+fn call_of_request(row: &Row) -> Option<Box<str>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Request<'e> {
+        #[serde(borrow)]
+        r#type: Cow<'e, str>,
+        #[serde(default)]
+        tool_call_id: Option<Box<str>>,
+    }
+    let text = row.view(Audience::Internal)?;
+    memchr::memmem::find(text, b"\"action.required\"")?;
+    let request: Request<'_> = serde_json::from_slice(text).ok()?;
+    request.tool_call_id.filter(|_| request.r#type == "action.required")
 }
 
 /// The envelopes that a content refers to: starts of parts, of reports, and of list entries.

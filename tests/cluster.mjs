@@ -5,7 +5,8 @@
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { generateKeyPairSync } from "node:crypto";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -65,7 +66,9 @@ export class Cluster {
     const program = execFileSync(fileURLToPath(new URL("../scripts/nats", import.meta.url)), { encoding: "utf8" }).trim();
     cluster.nats = spawn(program, ["-a", "127.0.0.1", "-p", "-1", "-js", "-sd", join(cluster.dir, "nats")], { stdio: ["ignore", "ignore", "pipe"] });
     const port = await firstMatch(cluster.nats.stderr, /Listening for client connections on 127\.0\.0\.1:(\d+)/);
-    const own = ["--cluster", `nats://127.0.0.1:${port}`, "--cluster-name", "test", "--cluster-allow-r1"];
+    const key = join(cluster.dir, "signing-key.pem");
+    await writeFile(key, generateKeyPairSync("ed25519").privateKey.export({ type: "pkcs8", format: "pem" }));
+    const own = ["--cluster", `nats://127.0.0.1:${port}`, "--cluster-name", "test", "--signing-key", key, "--cluster-allow-r1"];
     for (let index = 0; index < count; index += 1) {
       const args = ["serve", "--listen", "127.0.0.1:0", "--log", "error", "--data-dir", join(cluster.dir, `node-${index}`), ...own, ...flags];
       const child = spawn(binary, args, { stdio: ["ignore", "pipe", "inherit"] });

@@ -10,6 +10,7 @@ use proscenium::check::{CheckOptions, CheckedLog, DEMANDS, InvalidLine, RULES, R
 use proscenium::environment::Environment;
 use proscenium::ingest::IngestError;
 use proscenium::model::{self, halves};
+use proscenium::record::proof::LINE_START;
 use proscenium::source::{SOURCES, SourceKind, by_name, kind_of};
 use serde_json::Value;
 use std::fs::File;
@@ -121,8 +122,9 @@ fn unknown_source(name: &str) -> CliError {
     CliError::Usage(format!("--source {name:?} is unknown; the sources are {}", known.join(", ")))
 }
 
+/// The lines of an export; those of proofs are empty.
 fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes.split(|byte| *byte == b'\n')
+    bytes.split(|byte| *byte == b'\n').map(|line| if line.starts_with(LINE_START) { &[] } else { line })
 }
 
 /// Reads a whole file, or standard input.

@@ -6,6 +6,7 @@
 pub mod check;
 #[cfg(feature = "cluster")]
 pub mod cluster_seed;
+pub mod decisions;
 pub mod demo;
 pub mod doctor;
 pub mod follow;
@@ -21,6 +22,7 @@ pub mod supervise;
 pub mod tail;
 pub mod token;
 pub mod transfer;
+pub mod verify;
 
 use bytes::Bytes;
 use futures_util::Stream;

@@ -7,6 +7,7 @@ use super::{Audience, CliError, Endpoint, follow, progress};
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use proscenium::model::halves;
+use proscenium::record::proof::LINE_START;
 use reqwest::StatusCode;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -25,6 +26,9 @@ pub struct Export {
     /// The audience to export for. An export for users contains only what users may see.
     #[arg(long, env = "PROSCENIUM_AUDIENCE", value_enum, default_value_t = Audience::Internal)]
     audience: Audience,
+    /// Add the proofs of all rows, for `proscenium verify`.
+    #[arg(long, env = "PROSCENIUM_PROOF", value_parser = clap::builder::BoolishValueParser::new())]
+    proof: bool,
     /// The file to write; by default standard output. The file appears when it is complete.
     #[arg(short, long, env = "PROSCENIUM_OUTPUT", value_name = "FILE")]
     output: Option<PathBuf>,
@@ -34,6 +38,7 @@ const EXPORT_EXAMPLES: &str = "\
 Examples:
   proscenium export my-run -o my-run.ndjson                    the whole run up to now
   proscenium export my-run --audience user | jq -r .type       the part that users may see
+  proscenium export my-run --proof -o my-run.ndjson            with proofs: proscenium verify my-run.ndjson
 
 Offloaded bodies stay on the server; the envelopes refer to them.";
 
@@ -83,7 +88,8 @@ pub async fn export(args: Export) -> Result<(), CliError> {
     let (server, client) = (&args.server, args.server.client()?);
     let audience = args.audience.as_str();
     let get = async |resource: &str| {
-        let url = format!("{}?audience={audience}", server.run_url(&args.run, resource));
+        let proof = if args.proof && resource == "export" { "&proof=true" } else { "" };
+        let url = format!("{}?audience={audience}{proof}", server.run_url(&args.run, resource));
         server.require_success(client.get(url).send().await.map_err(|error| server.request_error(&error))?).await
     };
     let summary: Value = get("").await?.json().await.map_err(|error| server.request_error(&error))?;
@@ -91,10 +97,10 @@ pub async fn export(args: Export) -> Result<(), CliError> {
 
     let mut target = Target::create(args.output.as_deref())?;
     let bar = progress(summary["counts"]["events"].as_u64(), "{bar:32.cyan/dim} {pos} of {len} envelopes");
-    let mut lines = 0;
+    let (mut lines, mut count) = (0, ProofCounter::default());
     while let Some(bytes) = answer.chunk().await.map_err(|error| server.request_error(&error))? {
         target.write(&bytes)?;
-        lines += memchr::memchr_iter(b'\n', &bytes).count();
+        lines += memchr::memchr_iter(b'\n', &bytes).count() - count.add(&bytes);
         bar.set_position(lines as u64);
     }
     bar.finish_and_clear();
@@ -103,6 +109,29 @@ pub async fn export(args: Export) -> Result<(), CliError> {
         report(&format!("exported {lines} envelopes of run {} to {}", args.run, file.display()));
     }
     Ok(())
+}
+
+/// Counts the lines of proofs in an export that comes in pieces.
+#[derive(Default)]
+struct ProofCounter {
+    /// The first bytes of the current line, as many as tell a line of proofs.
+    head: Vec<u8>,
+}
+
+impl ProofCounter {
+    /// The lines of proofs that end in this piece.
+    fn add(&mut self, piece: &[u8]) -> usize {
+        let mut count = 0;
+        for line in piece.split_inclusive(|byte| *byte == b'\n') {
+            let missing = LINE_START.len() - self.head.len();
+            self.head.extend_from_slice(&line[..line.len().min(missing)]);
+            if line.ends_with(b"\n") {
+                count += usize::from(self.head == LINE_START);
+                self.head.clear();
+            }
+        }
+        count
+    }
 }
 
 /// Writes a notice to standard error. A closed standard error only loses the notice.
@@ -262,9 +291,9 @@ impl ImportFile {
     }
 }
 
-/// Parses the envelope in a line; returns `None` for a blank line.
+/// Parses the envelope in a line; returns `None` for a blank line and for a line of proofs.
 fn parse_envelope(line: &[u8]) -> Result<Option<Map<String, Value>>, String> {
-    if line.iter().all(u8::is_ascii_whitespace) {
+    if line.iter().all(u8::is_ascii_whitespace) || line.starts_with(LINE_START) {
         return Ok(None);
     }
     match halves::parse(line) {

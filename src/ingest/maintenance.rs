@@ -4,6 +4,7 @@ use super::pending::{ATTEMPTS_MAX, Commit};
 use super::writer::{LogWriter, WriterState};
 use super::{Ingest, WriterSlot};
 use crate::log::commit::{CompactionState, Tail};
+use crate::log::hash_chain::StateEntry;
 use crate::log::{Compaction, LogId, META, RewrittenAppend, StoreError};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub struct CompactionPlan {
     /// Per audience, the number of visible rows that the compaction removes.
     pub unseen: [u64; 3],
     pub compacted: CompactionState,
+    /// The entry of the hash chain that says which rows go.
+    pub removed: Option<StateEntry>,
 }
 
 impl Ingest {
@@ -95,7 +98,8 @@ impl Ingest {
             *count = count.saturating_sub(unseen);
         }
         summary.compacted = plan.compacted;
-        let state = vec![(Bytes::from_static(META), Some(summary.save()))];
+        let meta = (Bytes::from_static(META), Some(summary.save()));
+        let state = std::iter::once(meta).chain(plan.removed).collect();
         let compaction = Compaction { log: id.clone(), epoch, last: found.last, appends: plan.appends, state };
         self.core.logs.compact(turn, compaction, Arc::new(summary)).await
     }

@@ -11,6 +11,7 @@ use crate::environment::Environment;
 use crate::guard::{Guarded, Policy};
 use crate::log::commit::{Preview, Summary, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction, PendingDetail};
+use crate::log::hash_chain::ChainEnd;
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::decided_by::{DECIDED_BY, DecidedBy, RESOLVED_BY, by_runtime, is_by_runtime};
 use crate::model::fact::{ActionFact, RunFact};
@@ -97,8 +98,9 @@ impl LogWriter {
             }
             // The ledger has named the draft's call.
             self.questions.mark(draft);
-            let Self { id, ledger, guard, summary, seen_runs, event_ids, attempt_starts, questions, .. } = self;
-            let mut encoder = RowEncoder { log: id, ledger, summary, seen_runs, event_ids, attempt_starts, questions };
+            let Self { id, ledger, guard, summary, seen_runs, event_ids, attempt_starts, questions, hash_chain, .. } = self;
+            let mut encoder =
+                RowEncoder { log: id, ledger, summary, seen_runs, event_ids, attempt_starts, questions, hash_chain };
             guard.pass(policy, &mut new_blob_id, draft, halves, &mut |guarded| encoder.encode(guarded, stamped));
             stamped.has_drafts = true;
         }
@@ -202,6 +204,7 @@ struct RowEncoder<'w> {
     event_ids: &'w mut EventIds,
     attempt_starts: &'w mut AttemptStarts,
     questions: &'w mut Questions,
+    hash_chain: &'w mut ChainEnd,
 }
 
 impl RowEncoder<'_> {
@@ -218,6 +221,8 @@ impl RowEncoder<'_> {
         }
         let views = scratch.write(&envelope, visibilities, self.ledger);
         rows.push(sequence, self.summary.seen_last, views);
+        let whole = views[Audience::Internal.index()].unwrap_or_default();
+        self.hash_chain.push(sequence, whole, is_decision(&envelope.draft));
         for (i, view) in views.iter().enumerate() {
             if view.is_some() {
                 // A counted failure reveals nothing about the state of the run.
@@ -270,6 +275,15 @@ impl RowEncoder<'_> {
         if self.summary.thread_id.is_none() {
             self.summary.thread_id.clone_from(&of.thread);
         }
+    }
+}
+
+/// Whether the draft decides an action, or reports that a runtime did.
+fn is_decision(draft: &Draft) -> bool {
+    match draft.event_type {
+        EventType::ActionResolved => true,
+        EventType::ControlChanged => draft.ids.action.is_some() && draft.phase == Phase::Submitted,
+        _ => false,
     }
 }
 

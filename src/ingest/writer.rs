@@ -9,6 +9,7 @@ use crate::guard::Guard;
 use crate::log::agent_memory::{AGENT_MEMORY_KEY_PREFIX, AgentMemory};
 use crate::log::commit::{Chain, Log, Logs, PENDING_KEY_PREFIX, Submission, Summary, summary_of};
 use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
+use crate::log::hash_chain::{ChainEnd, ChainRecord};
 use crate::log::question::{QUESTION_KEY_PREFIX, Question};
 use crate::log::server_state::EntryChange;
 use crate::log::sessions::SessionClaim;
@@ -71,6 +72,7 @@ pub(super) struct LogWriter {
     pub memories: Vec<AgentMemory>,
     /// The guard's state at the last save; empty for none.
     guard_saved: Bytes,
+    pub hash_chain: ChainEnd,
     pub event_ids: EventIds,
     pub outbox: Option<PendingAppend>,
     pub is_used: bool,
@@ -245,6 +247,14 @@ impl LogWriter {
         let (guard, guard_saved) = read.guard.unwrap_or_default();
         let Entries { adapters, producers, controls, questions, attempt_starts, memories, .. } = read;
         let is_written = loaded.is_some();
+        let event_ids = EventIds { millis: 0, bits: (environment.random)() };
+        let record = ChainRecord::read(&id, loaded.iter().flat_map(|loaded| &loaded.state))?;
+        let hash_chain = record.and_then(|record| ChainEnd::restore(&record, summary.last_sequence)).unwrap_or_else(|| {
+            let mut key = [0; 32];
+            key[..16].copy_from_slice(&(environment.random)().to_ne_bytes());
+            key[16..].copy_from_slice(&(environment.random)().to_ne_bytes());
+            ChainEnd::begin(&id, epoch, summary.last_sequence, key)
+        });
         Ok(Self {
             id,
             epoch,
@@ -266,7 +276,8 @@ impl LogWriter {
             questions: Questions::restore(questions),
             server_entries: Vec::new(),
             memories,
-            event_ids: EventIds { millis: 0, bits: (environment.random)() },
+            hash_chain,
+            event_ids,
             outbox: None,
             is_used: true,
             state: WriterState::Active,
@@ -378,6 +389,7 @@ impl LogWriter {
             }
             state.push((Bytes::from_static(META), Some(self.summary.save())));
             state.extend(self.take_pending_changed());
+            state.extend(self.hash_chain.take_changed());
             if let Some(source) = source {
                 let at = self.adapter_of(source);
                 let saved = self.adapters[at].save();

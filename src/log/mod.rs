@@ -29,6 +29,7 @@ pub mod control;
 pub mod deadlines;
 pub mod embedded;
 mod encoding;
+pub mod hash_chain;
 pub mod journal;
 pub mod list_changes;
 pub mod memory;

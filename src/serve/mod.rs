@@ -44,6 +44,7 @@ use crate::meter::Counter;
 use crate::model::AgentId;
 use crate::notify::webhook::Webhook;
 use crate::notify::{Engine, Notifier};
+use crate::record::signing::SigningKey;
 use access::origin::{Hosts, Origins};
 use access::quota::{Client, ConnectionQuota, PublishLimits, RateLimit};
 use axum::Router;
@@ -177,6 +178,8 @@ pub struct App {
     started: jiff::Timestamp,
     /// Verifies tokens. `None`: every client is anonymous and may do everything.
     pub authenticator: Option<Arc<Authenticator>>,
+    /// Signs heads of logs, and exports.
+    pub signing_key: SigningKey,
     /// Other origins whose pages may send requests.
     pub origins: Origins,
     /// Host names that requests may use.
@@ -253,6 +256,7 @@ impl Server {
             request_ids: trace::RequestIds::new((environment.random)() as u32),
             started: (environment.now)(),
             authenticator: None,
+            signing_key: SigningKey::generate(environment),
             origins: Origins::default(),
             hosts: Hosts::default(),
             cluster: None,
@@ -333,6 +337,13 @@ impl Server {
     pub fn with_auth(mut self, authenticator: Option<Arc<Authenticator>>, origins: Origins) -> Self {
         let app = Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared");
         (app.authenticator, app.origins) = (authenticator, origins);
+        self
+    }
+
+    /// Sets the key that signs heads of logs and exports. Default: one of this process.
+    #[must_use]
+    pub fn with_signing_key(mut self, key: SigningKey) -> Self {
+        Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared").signing_key = key;
         self
     }
 

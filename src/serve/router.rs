@@ -3,8 +3,8 @@
 use super::App;
 use super::access::{authorization, origin, sign_in, tickets};
 use super::api::{
-    attention, audit, controls, decisions, erase, facts, hydrate, lists, me, ops, session_list, sessions, settle, webhooks,
-    workbench,
+    attention, audit, controls, decisions, erase, export, facts, hydrate, keys, lists, me, ops, session_list, sessions, settle,
+    webhooks, workbench,
 };
 use super::clients::{ag_ui, ai_sdk, copilotkit, view};
 use super::cluster;
@@ -61,6 +61,7 @@ const HANDLERS: &[(&str, Route)] = &[
     ("listAudit", |method| on(method, audit::list)),
     ("exportAudit", |method| on(method, audit::export)),
     ("getMe", |method| on(method, me::me)),
+    ("listKeys", |method| on(method, keys::keys)),
     ("getSignIn", |method| on(method, sign_in::get)),
     ("makeTicket", |method| on(method, tickets::post)),
     ("listRuns", |method| on(method, hydrate::runs)),
@@ -68,7 +69,7 @@ const HANDLERS: &[(&str, Route)] = &[
     ("eraseRun", |method| on(method, erase::run)),
     ("getEvents", |method| on(method, hydrate::events)),
     ("getActivities", |method| on(method, hydrate::activities)),
-    ("exportRun", |method| on(method, hydrate::export)),
+    ("exportRun", |method| on(method, export::export)),
     ("getBlob", |method| on(method, hydrate::blob)),
     ("agUiRun", |method| on(method, ag_ui::post)),
     ("agUiGet", |method| on(method, ag_ui::get)),

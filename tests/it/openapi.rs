@@ -547,7 +547,7 @@ async fn answers_have_their_described_shapes() {
     let (id, lease) = (&claimed["controls"][0]["controlId"], &claimed["controls"][0]["lease"]);
     let ack = format!("/v1/controls/{}/ack", id.as_str().expect("the control has an id"));
     let webhooks = exercise_webhooks(&client).await;
-    let answers = [
+    let mut answers = vec![
         ("ControlQueued", asked.json()),
         ("Controls", listed.clone()),
         ("Control", listed["controls"][0].clone()),
@@ -564,6 +564,7 @@ async fn answers_have_their_described_shapes() {
         ("Audit", get("/v1/audit").await),
         ("SignIn", client.get("/v1/sign-in").await.ok()),
         ("Me", client.get("/v1/me").await.ok()),
+        ("Keys", client.get("/v1/keys").await.ok()),
         ("Ticket", client.post("/v1/tickets", &[], r#"{"for":"ws"}"#).await.ok()),
         ("Receipt", client.post_facts("r", &json!([fact("run.status", json!({}))])).await.ok()),
         ("Sessions", get("/v1/sessions?activation=1").await),
@@ -588,6 +589,10 @@ async fn answers_have_their_described_shapes() {
         ("Description", get("/openapi.json").await),
         ("Settled", client.post("/v1/runs/r/settle", &[], "").await.ok()),
     ];
+    let export = client.export("r", "proof=true&audience=user").await;
+    let proofs = export.into_iter().filter(|line| line.get("proof").is_some());
+    let head = proofs.clone().last().map(|line| line["proof"]["end"]["head"].clone());
+    answers.extend(proofs.map(|line| ("ProofLine", line)).chain(head.map(|head| ("SignedHead", head))));
     for (name, answer) in &answers {
         let schema = json!({ "$ref": format!("#/components/schemas/{name}"), "components": description["components"] });
         let complaints: Vec<String> = jsonschema::validator_for(&schema)

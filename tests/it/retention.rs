@@ -209,8 +209,8 @@ async fn compaction_of_every_recording_removes_rows_and_changes_no_state() {
         (rows, left) = (rows + had, left + has);
     }
     println!("{} of {rows} rows were removed", rows - left);
-    // Most of the rest is streamed text, which Awaken sends in chunks only: no later event repeats it.
-    assert!(rows - left > 600, "{left} of {rows} rows remain");
+    // Most of the rest is streamed text, which Awaken sends in chunks only: no later event repeats it. Decisions stay, too.
+    assert!(rows - left > 550, "{left} of {rows} rows remain");
     assert_eq!(compactor.run_once().await.unwrap(), CompactionOutcome::default(), "a second pass removes nothing");
 }
 

@@ -6,7 +6,6 @@ use crate::feed::Filter;
 use crate::ingest::BlobMeta;
 use crate::log::commit::{Summary, Tail};
 use crate::log::{Limit, LogId, LogKind};
-use crate::model::json::escape_line_ends;
 use crate::model::{Audience, BlobId, Cursor, Epoch, RunId, Sequence};
 use crate::projection::activity_set::Activity;
 use crate::serve::App;
@@ -14,7 +13,6 @@ use crate::serve::access::authorization::Authorization;
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{PAGE_ITEMS_MAX, Query, path_id};
 use crate::serve::http::response::{echo, no_store_json};
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -98,7 +96,7 @@ pub async fn runs(State(app): State<Arc<App>>, authorization: Authorization, uri
 }
 
 /// The existing run of a request, with its tail and epoch.
-async fn existing_run(app: &App, uri: &Uri) -> Result<(RunId, Tail, Epoch), Problem> {
+pub(super) async fn existing_run(app: &App, uri: &Uri) -> Result<(RunId, Tail, Epoch), Problem> {
     let run: RunId = path_id("runId", uri)?;
     let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
     match tail.epoch {
@@ -326,37 +324,6 @@ pub(super) fn activity_json(activity: &Activity) -> Value {
         shown["agentId"] = agent.as_str().into();
     }
     shown
-}
-
-/// `GET /v1/runs/{run}/export`: the run's envelopes as the audience sees them, one per line.
-pub async fn export(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
-    let query = Query::from_uri(&uri);
-    let (filter, access) = (query.filter()?, Arc::new(authorization.into_open_access()));
-    let (run, tail, epoch) = existing_run(&app, &uri).await?;
-    let until = tail.last;
-    let lines = futures_util::stream::try_unfold((app, LogId::Run(run), Sequence::NONE), move |(app, log, after)| {
-        let (filter, access) = (filter.clone(), access.clone());
-        async move {
-            if after >= until {
-                return Ok::<_, axum::BoxError>(None);
-            }
-            // A slow client may outlast its token. The error breaks the body off, so it does not look complete.
-            if let Some(end) = access.end_reason() {
-                return Err(end.to_string().into());
-            }
-            let rows = app.feed.rows(&log, epoch, after, READ_LIMIT).await?;
-            let Some(last) = rows.last().map(crate::log::row::Row::sequence) else { return Ok(None) };
-            let mut text = Vec::new();
-            for view in rows.iter().filter(|row| row.sequence() <= until).filter_map(|row| filter.text_of(row)) {
-                text.extend_from_slice(view);
-                text.push(b'\n');
-            }
-            let text = escape_line_ends(&text).unwrap_or(text);
-            Ok(Some((Bytes::from(text), (app, log, last))))
-        }
-    });
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")], Body::from_stream(lines))
-        .into_response())
 }
 
 /// Returns whether the authorization covers the log of an offloaded body.

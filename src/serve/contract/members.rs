@@ -230,6 +230,12 @@ pub const VERSION: Parameter = Parameter::query(
     || json!({ "type": "integer", "enum": [5, 6, 7] }),
     BAD_QUERY,
 );
+pub const PROOF: Parameter = Parameter::query(
+    "proof",
+    "`true` or `1`: add lines that prove the rows, each an object with the single member `proof`. `proscenium verify` checks them.",
+    text,
+    None,
+);
 pub const CHILDREN: Parameter =
     Parameter::query("children", "`true` or `1`: include the runs of descendant sessions.", text, None);
 pub const RUNS: Parameter = Parameter {

@@ -16,7 +16,7 @@ use super::kinds::{self, ProblemKind};
 use super::members::{
     ACTIVATION, AGENT, AGENT_PATH, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT, ATTENTION_LIST, AUDIENCE, BEFORE, BLOB, CHAT,
     CHILDREN, CONTROL_PATH, CURSOR, DECISIONS_CURSOR, EVENTS_AFTER, EVENTS_BEFORE, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE,
-    LIMIT, LIST_AFTER, LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, OWNER, PLACE_CURSOR, PROTOCOL_VERSION, RANGE, RUN,
+    LIMIT, LIST_AFTER, LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, OWNER, PLACE_CURSOR, PROOF, PROTOCOL_VERSION, RANGE, RUN,
     RUN_ID_HEADER, RUN_LIST, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION, SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE,
     SESSION_LIST, SESSIONS_OWNER, STATUS, SUBAGENTS, THREAD, THREAD_PATH, TICKET, UNTIL, VERSION, WAIT, WEBHOOK, WINDOW_CURSOR,
     WINDOW_LIMIT,
@@ -239,6 +239,9 @@ pub static OPERATIONS: &[Operation] = &[
     Operation::new(Method::GET, "/v1/me", AnyToken, "getMe", "access")
         .with_summary("Who the client is, and what it may do.")
         .with_responses(json!("Me", "The rights of the token.")),
+    Operation::new(Method::GET, "/v1/keys", Requires(Verb::Read), "listKeys", "access")
+        .with_summary("The public keys that verify what the server signs: heads of logs, and exports with proofs.")
+        .with_responses(json!("Keys", "A JSON Web Key Set.")),
     Operation::new(Method::GET, "/v1/sign-in", Public, "getSignIn", "access")
         .with_summary("What a page needs to sign a person in at the identity provider of the server.")
         .with_responses(json!("SignIn", "The sign-in; without `provider` if the server has none."))
@@ -283,11 +286,11 @@ pub static OPERATIONS: &[Operation] = &[
         .with_problems(&[STORE, RUN_READ]),
     Operation::new(Method::GET, "/v1/runs/{run}/export", Requires(Verb::Read), "exportRun", "runs")
         .with_summary("All of a run's envelopes, one per line, as `proscenium import` reads them.")
-        .with_parameters(&[&[RUN], SELECTION])
+        .with_parameters(&[&[RUN], SELECTION, &[PROOF]])
         .with_responses(&[ResponseSpec {
             status: 200,
-            meaning: "Envelopes, in order.",
-            content: &[(LINES, Content::Each("AgentUiEvent"))],
+            meaning: "Envelopes, in order; with `proof`, also the lines that prove them.",
+            content: &[(LINES, Content::Each("ExportLine"))],
         }])
         .with_problems(&[STORE, RUN_READ]),
     Operation::new(Method::GET, "/v1/blobs/{blob}", Requires(Verb::Read), "getBlob", "runs")

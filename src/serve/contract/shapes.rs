@@ -10,6 +10,7 @@ use crate::auth::rights::Verb;
 use crate::auth::tickets::TICKET_TTL_SECS_MAX;
 use crate::control::rules::TARGETS;
 use crate::model::{Audience, Control, Surface, schema};
+use crate::record::proof::VERSION;
 use clients::{
     ag_ui_event, chat_at_rest, chat_chunk, chat_wanted, copilot_call, copilot_info, run_agent_input, stop_wanted, stopped,
     thread_at_rest,
@@ -38,6 +39,9 @@ pub const SHAPES: &[Shape] = &[
     ("SessionActivities", session_activities),
     ("Activities", activities),
     ("Activity", activity),
+    ("ExportLine", export_line),
+    ("ProofLine", proof_line),
+    ("SignedHead", signed_head),
     ("Attention", attention),
     ("AttentionItem", attention_item),
     ("ListFrame", list_frame),
@@ -72,6 +76,7 @@ pub const SHAPES: &[Shape] = &[
     ("AuditEntry", notify::audit_entry),
     ("TicketWanted", ticket_wanted),
     ("Me", me),
+    ("Keys", keys),
     ("Ticket", ticket),
     ("Health", health),
     ("Ready", ready),
@@ -586,6 +591,107 @@ fn me() -> Value {
         "expiresAt": time("When the token ends."),
     });
     object("Who the client is, and what it may do.", always, sometimes)
+}
+
+fn keys() -> Value {
+    let key = object(
+        "A JSON Web Key (RFC 8037).",
+        json!({
+            "kid": text("The key's name: its thumbprint (RFC 7638)."),
+            "kty": { "const": "OKP" },
+            "crv": { "const": "Ed25519" },
+            "x": text("The public key, as base64url."),
+            "alg": { "const": "EdDSA" },
+        }),
+        json!({ "use": { "const": "sig" } }),
+    );
+    object("A JSON Web Key Set.", json!({ "keys": list(key) }), json!({}))
+}
+
+/// 32 bytes.
+fn hash(about: &str) -> Value {
+    json!({ "description": about, "type": "string", "pattern": "^[0-9a-f]{64}$" })
+}
+
+fn signature() -> Value {
+    json!({ "description": "The Ed25519 signature.", "type": "string", "pattern": "^[0-9a-f]{128}$" })
+}
+
+fn export_line() -> Value {
+    json!({
+        "description": "An envelope, or a line that proves some.",
+        "anyOf": [shape("ProofLine"), shape("AgentUiEvent")],
+    })
+}
+
+fn proof_line() -> Value {
+    let begin = object(
+        "The first line.",
+        json!({
+            "version": { "const": VERSION },
+            "runId": id(),
+            "epoch": epoch(),
+            "audience": { "enum": Audience::ALL.map(Audience::as_str) },
+            "until": count("The last row of the export."),
+        }),
+        json!({
+            "chain": object(
+                "The rows that the hash chain has. Absent: none.",
+                json!({ "from": count("The first."), "until": count("The last.") }),
+                json!({}),
+            ),
+        }),
+    );
+    let row = object(
+        "A row. If it has `key` or `shown`, the next line is its envelope.",
+        json!({ "sequence": count("The row's sequence.") }),
+        json!({
+            "key": hash("The row key, with which the next line is hashed to the leaf."),
+            "leaf": hash("The leaf of a row that is not shown as it was written."),
+            "shown": hash("BLAKE3 of the next line, where that is not the text of the leaf."),
+            "chain": hash("The chain's value after the row. Absent outside of the chain."),
+        }),
+    );
+    let removed = object(
+        "Rows that compaction removed.",
+        json!({ "first": count("The first."), "last": count("The last."), "rows": count("How many.") }),
+        json!({
+            "before": hash("The chain's value before the first of them. Absent outside of the chain."),
+            "after": hash("The chain's value after the last of them. Absent if it is not known."),
+        }),
+    );
+    let resume = object(
+        "The chain's value after a row, where it was not known before.",
+        json!({ "sequence": count("The row's sequence."), "chain": hash("The chain's value.") }),
+        json!({}),
+    );
+    let end = object(
+        "The last line.",
+        json!({
+            "digest": hash("BLAKE3 of all bytes before this line."),
+            "kid": text("The name of the key that signed."),
+            "signature": signature(),
+        }),
+        json!({ "head": shape("SignedHead") }),
+    );
+    let one = |name: &str, value: Value| json!({ "type": "object", "properties": { name: value }, "required": [name], "additionalProperties": false });
+    let kinds = [one("begin", begin), one("row", row), one("removed", removed), one("resume", resume), one("end", end)];
+    object("A line that proves envelopes of an export.", json!({ "proof": { "oneOf": kinds } }), json!({}))
+}
+
+fn signed_head() -> Value {
+    object(
+        "The head of a log's hash chain, signed by the server.",
+        json!({
+            "epoch": epoch(),
+            "sequence": count("The last row of the chain."),
+            "chain": hash("The chain's value after that row."),
+            "at": time("When it was signed."),
+            "kid": text("The name of the key that signed."),
+            "signature": signature(),
+        }),
+        json!({ "runId": id(), "sessionId": id() }),
+    )
 }
 
 fn ticket() -> Value {

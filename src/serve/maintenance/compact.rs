@@ -7,6 +7,7 @@
 
 use crate::ingest::CompactionPlan;
 use crate::log::commit::{CompactionState, Summary, Tail};
+use crate::log::hash_chain::{ChainRecord, ChainWalk, add_removed, removed_entry};
 use crate::log::row::Rows;
 use crate::log::{Limit, LogId, LogKind, RewrittenAppend, Store, StoreError};
 use crate::model::{Epoch, Sequence};
@@ -233,6 +234,21 @@ fn plan_step(
             continue;
         }
         let known = tail.summary.compacted;
+        let chain = store.load(log).map_err(StepError::Store)?.filter(|loaded| loaded.epoch == epoch);
+        let chain = chain.map(|loaded| ChainRecord::read(log, &loaded.state)).transpose().map_err(StepError::Store)?.flatten();
+        let mut ranges = Vec::new();
+        if let (Some(chain), false) = (&chain, removed.is_empty()) {
+            let (mut walk, mut going) = (ChainWalk::new(log, epoch, chain), removed.iter().peekable());
+            each_append(&mut |placed| {
+                for row in Rows(placed.rows) {
+                    let ends = walk.row(&row);
+                    if going.next_if(|sequence| **sequence == row.sequence()).is_some() {
+                        add_removed(&mut ranges, row.sequence(), ends);
+                    }
+                }
+                going.peek().is_some()
+            })?;
+        }
         let is_last = until == tail.last;
         let compacted = CompactionState {
             times: known.times + u64::from(!removed.is_empty()),
@@ -241,7 +257,7 @@ fn plan_step(
             considered: if is_last { tail.last } else { known.considered },
         };
         return Ok(CompactionStep {
-            plan: CompactionPlan { appends, unseen: remover.removed_visible, compacted },
+            plan: CompactionPlan { appends, unseen: remover.removed_visible, compacted, removed: removed_entry(&ranges) },
             removed: removed.len(),
             through: until,
         });

@@ -103,6 +103,7 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("GET",    "/v1/audit",                        "/v1/audit",                  "",   [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
     ("GET",    "/v1/audit/export",                 "/v1/audit/export",           "",   [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
     ("GET",    "/v1/me",                           "/v1/me",                     "",   [401, 401, 401, 200, 200, 200, 200, 200, 200, 200, 200]),
+    ("GET",    "/v1/keys",                         "/v1/keys",                   "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
     ("POST",   "/v1/tickets",                      "/v1/tickets",                TICKET, [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("DELETE", "/v1/runs/{run}",                   "/v1/runs/gone",              "",   [401, 401, 401, 403, 403, 403, 403, 403, 204, 403, 403]),
     // In its own session, in another one, and for an agent that the column `elsewhere` may not act for.
@@ -235,7 +236,7 @@ async fn a_wider_audience_than_the_token_s_is_rejected_and_never_narrowed() {
     write_example_runs(&guarded).await;
     let dashboard = reader(json!({ "audience": "dashboard", "sessions": ["*"] }));
     let user = reader(json!({ "sessions": ["*"] }));
-    let of_server = ["/v1/ws", "/v1/cluster", "/v1/me", "/v1/sign-in", "/v1/webhooks", "/v1/audit"];
+    let of_server = ["/v1/ws", "/v1/cluster", "/v1/me", "/v1/keys", "/v1/sign-in", "/v1/webhooks", "/v1/audit"];
     let has_audience = |path: &str| path.starts_with("/v1/") && !of_server.iter().any(|other| path.starts_with(other));
     for (method, _, path, ..) in MATRIX.iter().filter(|row| row.0 == "GET" && has_audience(row.1)) {
         let path = if path.starts_with('/') { path } else { "/v1/blobs/b" };

@@ -14,6 +14,8 @@ mod webhooks;
 
 use crate::harness::{Client, Process, TIMEOUT, with_timeout};
 use crate::nats::Nats;
+use proscenium::environment::Environment;
+use proscenium::record::signing::SigningKey;
 use proxy::Proxies;
 use serde_json::Value;
 use std::path::Path;
@@ -22,6 +24,8 @@ use std::time::{Duration, Instant};
 /// Nodes on loopback, which reach the NATS servers through proxies of their own.
 struct Cluster {
     nodes: Vec<Node>,
+    /// Has the signing key of the nodes.
+    _keys: tempfile::TempDir,
 }
 
 struct Node {
@@ -74,12 +78,15 @@ impl Cluster {
 
     /// The same, with or without the fence, for clients with this token.
     async fn start_with(nats: &Nats, name: &str, count: usize, flags: &[&str], is_fenced: bool, token: Option<&str>) -> Self {
-        let mut nodes = Vec::new();
+        let (mut nodes, keys) = (Vec::new(), tempfile::tempdir().unwrap());
+        let key = keys.path().join("signing-key.pem");
+        std::fs::write(&key, SigningKey::generate(Environment::SYSTEM).to_pem()).unwrap();
+        let key = key.to_str().unwrap();
         for _ in 0..count {
             let proxies = Proxies::start(nats.addresses()).await;
             let front = Proxies::start(vec![([127, 0, 0, 1], 1).into()]).await;
             let (urls, url) = (proxies.urls(), format!("http://{}", front.address()));
-            let own = ["--cluster", &urls, "--cluster-name", name, "--advertise", &url];
+            let own = ["--cluster", &urls, "--cluster-name", name, "--signing-key", key, "--advertise", &url];
             let flags = own.iter().chain(flags).map(|flag| (*flag).to_owned()).collect();
             let token = token.map(str::to_owned);
             let mut node = Node { dir: tempfile::tempdir().unwrap(), proxies, front, flags, is_fenced, token, process: None };
@@ -92,7 +99,7 @@ impl Cluster {
             .unwrap();
             nodes.push(node);
         }
-        let cluster = Self { nodes };
+        let cluster = Self { nodes, _keys: keys };
         cluster.wait_ready().await;
         cluster
     }

@@ -4,6 +4,8 @@ use super::{Cluster, eventually, is_empty_dir};
 use crate::harness::{Client, Process, fact, to_ndjson, with_timeout};
 use crate::nats::Nats;
 use futures_util::{SinkExt, StreamExt};
+use proscenium::environment::Environment;
+use proscenium::record::signing::SigningKey;
 use serde_json::{Value, json};
 use std::time::Instant;
 use tokio_tungstenite::tungstenite::Message;
@@ -187,8 +189,16 @@ fn a_data_directory_serves_one_purpose_and_an_unsafe_stream_is_refused_by_name()
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_proscenium"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir.path()).args(flags).output().unwrap()
     };
-    let urls = nats.urls();
-    let of_cluster = ["--cluster", &urls, "--cluster-name", "one"];
+    let (urls, key) = (nats.urls(), dir.path().join("key.pem"));
+    let key = key.to_str().unwrap();
+    let refused = serve(&["--cluster", &urls, "--cluster-name", "one"]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && error.contains("--signing-key"), "{error}");
+    let of_cluster = ["--cluster", &urls, "--cluster-name", "one", "--signing-key", key];
+    let refused = serve(&of_cluster);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && error.contains("key.pem"), "each node would make a key of its own: {error}");
+    std::fs::write(key, SigningKey::generate(Environment::SYSTEM).to_pem()).unwrap();
     let refused = serve(&of_cluster);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && error.contains("3 replicas"), "{error}");
@@ -196,7 +206,7 @@ fn a_data_directory_serves_one_purpose_and_an_unsafe_stream_is_refused_by_name()
     let refused = serve(&[]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && error.contains("a copy of the cluster one"), "{error}");
-    let refused = serve(&["--cluster", &urls, "--cluster-name", "two", "--cluster-allow-r1"]);
+    let refused = serve(&["--cluster", &urls, "--cluster-name", "two", "--signing-key", key, "--cluster-allow-r1"]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && error.contains("a copy of the cluster one"), "{error}");
 }

@@ -1,0 +1,482 @@
+//! Verification of an export with proofs, without a server.
+//!
+//! One thread reads the file in chunks and follows the chain. Several threads compute the leaves of a chunk, which is most
+//! of the work. Envelopes are hashed and never parsed: their text is what the chain has.
+
+use super::proof::{
+    ExportBegin, ExportEnd, LINE_START, Proof, ProofLine, Removed, Resume, RowProof, VERSION, end_text, hash_of_line,
+};
+use super::signing::{PublicKey, SignedHead, is_signed};
+use crate::log::LogId;
+use crate::log::hash_chain::{self, Hash};
+use crate::model::{Audience, Epoch, RunId, Sequence};
+use data_encoding::HEXLOWER;
+use memchr::memmem;
+use serde::Serialize;
+use std::io::{self, Read};
+use std::thread;
+
+/// The bytes that are read at once.
+const CHUNK_BYTES: usize = 8 * 1024 * 1024;
+/// The longest group of lines: the largest fact of a server as an envelope, with its proof.
+const GROUP_BYTES_MAX: usize = 1024 * 1024 * 1024;
+
+/// What an export proves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verified {
+    pub run_id: Box<str>,
+    pub epoch: Box<str>,
+    pub audience: Audience,
+    /// Rows whose text is in the export and is what the chain has.
+    pub checked_in_text: u64,
+    /// Rows that the export does not show as they were written: the chain has their leaves.
+    pub checked_by_leaf: u64,
+    /// Rows that an earlier version wrote: no chain has them.
+    pub outside_of_chain: u64,
+    /// Rows that compaction removed.
+    pub removed: u64,
+    /// The signed head of the chain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<SignedHead>,
+    /// Whether the signatures were checked; they are right then.
+    pub signatures_checked: bool,
+    /// Whether a head that the caller kept was compared.
+    pub kept_head_checked: bool,
+}
+
+/// Why an export is not verified.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    #[error("{0}")]
+    Unreadable(#[from] io::Error),
+    /// It has no proofs at all.
+    #[error("{0}")]
+    NoProof(String),
+    /// The first row that does not fit.
+    #[error("{}{why} (line {line})", sequence.map(|sequence| format!("row {sequence} does not fit: ")).unwrap_or_default())]
+    Misfit { line: u64, sequence: Option<u64>, why: String },
+}
+
+/// What a caller knows besides the file.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// Keys that verify signatures. `None`: signatures are not checked.
+    pub keys: Option<Vec<PublicKey>>,
+    /// A head of the same run that was signed earlier.
+    pub head: Option<SignedHead>,
+}
+
+/// Verifies an export.
+///
+/// # Errors
+/// [`VerifyError`]: the first row that does not fit, or why the file has no proofs.
+pub fn verify(from: impl Read, known: &Known) -> Result<Verified, VerifyError> {
+    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut chunks = Chunks { from, buffer: Vec::new(), is_at_end: false };
+    let (mut check, mut digest, mut line) = (Check::new(known), blake3::Hasher::new(), 0);
+    while let Some(chunk) = chunks.next()? {
+        let last_line = match chunks.is_at_end {
+            // The last line signs the others.
+            true => start_of_last_line(&chunk),
+            false => chunk.len(),
+        };
+        let parts = split(&chunk, threads);
+        let read = thread::scope(|scope| {
+            let others: Vec<_> = parts[1..].iter().map(|part| scope.spawn(|| read_part(part))).collect();
+            let first = read_part(parts[0]);
+            digest.update(&chunk[..last_line]);
+            let others = others.into_iter().map(|part| part.join().expect("a thread that reads lines does not panic"));
+            std::iter::once(first).chain(others).collect::<Vec<_>>()
+        });
+        let mut left: usize = read.iter().map(|part| part.items.len()).sum();
+        for part in read {
+            for Item { line: of_part, what } in part.items {
+                left -= 1;
+                if matches!(what, What::End(_)) && (left > 0 || !chunks.is_at_end) {
+                    let why = "lines were added after the last one".into();
+                    return Err(VerifyError::Misfit { line: line + of_part + 1, sequence: None, why });
+                }
+                check.add(line + of_part, what, &digest)?;
+            }
+            line += part.lines;
+        }
+    }
+    check.end(line)
+}
+
+fn start_of_last_line(text: &[u8]) -> usize {
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    memchr::memrchr(b'\n', text).map_or(0, |at| at + 1)
+}
+
+/// Whole groups of lines: a line of a proof, and what it is about.
+struct Chunks<R> {
+    from: R,
+    buffer: Vec<u8>,
+    is_at_end: bool,
+}
+
+impl<R: Read> Chunks<R> {
+    fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let between = between_groups();
+        loop {
+            if self.is_at_end {
+                return Ok(None);
+            }
+            let before = self.buffer.len();
+            let read = self.from.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut self.buffer)?;
+            if read < CHUNK_BYTES {
+                self.is_at_end = true;
+                return Ok(Some(std::mem::take(&mut self.buffer)));
+            }
+            let new = before.saturating_sub(between.len());
+            if let Some(at) = memmem::rfind(&self.buffer[new..], &between) {
+                let rest = self.buffer.split_off(new + at + 1);
+                return Ok(Some(std::mem::replace(&mut self.buffer, rest)));
+            }
+            if self.buffer.len() > GROUP_BYTES_MAX {
+                return Err(io::Error::other("it has a line that is longer than 1 GiB"));
+            }
+        }
+    }
+}
+
+/// What separates two groups of lines.
+fn between_groups() -> Vec<u8> {
+    [b"\n", LINE_START].concat()
+}
+
+/// Cuts a chunk into parts of whole groups.
+fn split(chunk: &[u8], count: usize) -> Vec<&[u8]> {
+    let between = between_groups();
+    let (mut parts, mut rest) = (Vec::with_capacity(count), chunk);
+    for left in (2..=count).rev() {
+        let Some(at) = memmem::find(&rest[rest.len() / left..], &between) else { break };
+        let (part, after) = rest.split_at(rest.len() / left + at + 1);
+        parts.push(part);
+        rest = after;
+    }
+    parts.push(rest);
+    parts
+}
+
+/// A line of a proof, with the lines that belong to it.
+struct Item {
+    /// The number of its first line in its part, from 1.
+    line: u64,
+    what: What,
+}
+
+enum What {
+    Begin(ExportBegin),
+    Row {
+        proof: RowProof,
+        leaf: Option<Hash>,
+        has_text: bool,
+    },
+    Removed(Removed),
+    Resume(Resume),
+    End(Box<ExportEnd>),
+    /// What is wrong with the row, as far as it is known, or with the line.
+    Bad(Option<u64>, String),
+}
+
+struct Part {
+    items: Vec<Item>,
+    lines: u64,
+}
+
+fn read_part(text: &[u8]) -> Part {
+    let mut lines = Lines { rest: text, number: 0 };
+    let mut items = Vec::with_capacity(text.len() / 512);
+    while let Some(line) = lines.next() {
+        let number = lines.number;
+        items.push(Item { line: number, what: read_item(line, &mut lines) });
+    }
+    Part { items, lines: lines.number }
+}
+
+/// The lines of a text, each with its end.
+struct Lines<'t> {
+    rest: &'t [u8],
+    number: u64,
+}
+
+impl<'t> Lines<'t> {
+    fn next(&mut self) -> Option<&'t [u8]> {
+        let end = memchr::memchr(b'\n', self.rest).map_or(self.rest.len(), |at| at + 1);
+        let (line, rest) = self.rest.split_at_checked(end).filter(|(line, _)| !line.is_empty())?;
+        (self.rest, self.number) = (rest, self.number + 1);
+        Some(line)
+    }
+
+    fn is_at_envelope(&self) -> bool {
+        !self.rest.is_empty() && !self.rest.starts_with(LINE_START)
+    }
+}
+
+fn read_item(line: &[u8], lines: &mut Lines<'_>) -> What {
+    let Some(text) = line.strip_suffix(b"\n") else {
+        return What::Bad(None, "the file is cut off within this line".into());
+    };
+    if !text.starts_with(LINE_START) {
+        return What::Bad(None, "no row's proof comes before this line, so it was added or its proof was cut out".into());
+    }
+    let proof = match serde_json::from_slice(text) {
+        Ok(ProofLine { proof }) => proof,
+        Err(error) => return What::Bad(None, format!("this line is no proof: {error}")),
+    };
+    match proof {
+        Proof::Begin(begin) => What::Begin(begin),
+        Proof::Removed(removed) => What::Removed(removed),
+        Proof::Resume(resume) => What::Resume(resume),
+        // No digest has this line, so it must be as the server writes it.
+        Proof::End(end) => {
+            let again = serde_json::to_vec(&ProofLine { proof: Proof::End(end.clone()) }).expect("plain data serializes");
+            match again == text {
+                true => What::End(end),
+                false => What::Bad(None, "the last line is not as a server writes it".into()),
+            }
+        }
+        Proof::Row(proof) => read_row(proof, lines),
+    }
+}
+
+fn read_row(proof: RowProof, lines: &mut Lines<'_>) -> What {
+    let bad = |why: &str| What::Bad(Some(proof.sequence), why.into());
+    let has_text = proof.key.is_some() || proof.shown.is_some();
+    if !has_text {
+        return What::Row { leaf: proof.leaf.map(|leaf| leaf.0), proof, has_text };
+    }
+    let line = if lines.is_at_envelope() { lines.next() } else { None };
+    let Some(text) = line else { return bad("its envelope was cut out") };
+    let Some(text) = text.strip_suffix(b"\n") else { return bad("the file is cut off within its envelope") };
+    if proof.shown.is_some_and(|shown| shown.0 != hash_of_line(text)) {
+        return bad("its envelope was changed");
+    }
+    let leaf = match (proof.key, proof.leaf) {
+        (Some(_), Some(_)) => return bad("it has both a key and a leaf"),
+        (Some(key), None) => Some(hash_chain::leaf(&key.0, text)),
+        (None, leaf) => leaf.map(|leaf| leaf.0),
+    };
+    What::Row { proof, leaf, has_text }
+}
+
+/// Follows the chain from line to line.
+struct Check<'k> {
+    known: &'k Known,
+    begin: Option<ExportBegin>,
+    /// The last row that was seen, or passed over as removed.
+    at: u64,
+    /// The chain's value after it; `None` outside of the chain.
+    value: Option<Hash>,
+    /// The chain's value after its last row.
+    head_value: Option<Hash>,
+    verified: Verified,
+    is_complete: bool,
+}
+
+impl<'k> Check<'k> {
+    fn new(known: &'k Known) -> Self {
+        let verified = Verified {
+            run_id: Box::default(),
+            epoch: Box::default(),
+            audience: Audience::User,
+            checked_in_text: 0,
+            checked_by_leaf: 0,
+            outside_of_chain: 0,
+            removed: 0,
+            head: None,
+            signatures_checked: false,
+            kept_head_checked: false,
+        };
+        Self { known, begin: None, at: 0, value: None, head_value: None, verified, is_complete: false }
+    }
+
+    fn add(&mut self, line: u64, what: What, digest: &blake3::Hasher) -> Result<(), VerifyError> {
+        let misfit = |sequence, why: String| VerifyError::Misfit { line, sequence, why };
+        let row = |sequence, why: &str| misfit(Some(sequence), why.to_owned());
+        if self.begin.is_none() {
+            return match what {
+                What::Begin(begin) => self.begin(begin).map_err(|why| misfit(None, why)),
+                _ if line == 1 => Err(VerifyError::NoProof(
+                    "it has no proofs: its first line is not the beginning of an export with proofs; export it with --proof"
+                        .into(),
+                )),
+                _ => Err(misfit(None, "the first line was cut out".into())),
+            };
+        }
+        match what {
+            What::Begin(_) => Err(misfit(None, "the first line comes again".into())),
+            What::Bad(sequence, why) => Err(misfit(sequence, why)),
+            What::Row { proof, leaf, has_text } => {
+                self.follows(proof.sequence).map_err(|(sequence, why)| misfit(Some(sequence), why))?;
+                match (self.value, leaf, proof.chain) {
+                    (Some(before), Some(leaf), Some(chain)) => {
+                        if hash_chain::link(&before, &leaf) != chain.0 {
+                            return Err(row(
+                                proof.sequence,
+                                match proof.key {
+                                    Some(_) => "its envelope, its key or its place is not what the chain has",
+                                    None => "its leaf or its place is not what the chain has",
+                                },
+                            ));
+                        }
+                        self.value = Some(chain.0);
+                        match proof.key.is_some() {
+                            true => self.verified.checked_in_text += 1,
+                            false => self.verified.checked_by_leaf += 1,
+                        }
+                    }
+                    (None, None, None) => self.verified.outside_of_chain += 1,
+                    (Some(_), ..) => return Err(row(proof.sequence, "its proof lacks the leaf or the chain's value")),
+                    (None, ..) => return Err(row(proof.sequence, "it is outside of the chain, but its proof says otherwise")),
+                }
+                if !has_text && self.value.is_none() && self.is_internal() {
+                    return Err(row(proof.sequence, "its envelope was cut out"));
+                }
+                self.reach(proof.sequence).map_err(|why| row(proof.sequence, &why))
+            }
+            What::Removed(Removed { first, last, rows, before, after }) => {
+                self.follows(first).map_err(|(sequence, why)| misfit(Some(sequence), why))?;
+                if last < first || rows != last - first + 1 {
+                    return Err(row(first, "the range of removed rows that begins here has another length"));
+                }
+                if before.map(|before| before.0) != self.value {
+                    return Err(row(first, "the removed rows that begin here are not what the chain has"));
+                }
+                if before.is_none() && after.is_some() {
+                    return Err(row(first, "the removed rows that begin here are outside of the chain"));
+                }
+                self.value = after.map(|after| after.0);
+                self.verified.removed += rows;
+                self.reach(last).map_err(|why| row(last, &why))
+            }
+            What::Resume(Resume { sequence, chain }) => {
+                let has = self
+                    .begin
+                    .as_ref()
+                    .and_then(|begin| begin.chain)
+                    .is_some_and(|chain| (chain.from..=chain.until).contains(&sequence));
+                if sequence != self.at || self.value.is_some() || !has {
+                    return Err(row(sequence, "the chain does not resume here"));
+                }
+                self.value = Some(chain.0);
+                Ok(())
+            }
+            What::End(end) => self.finish(*end, digest).map_err(|(sequence, why)| misfit(sequence, why)),
+        }
+    }
+
+    fn is_internal(&self) -> bool {
+        self.verified.audience == Audience::Internal
+    }
+
+    fn begin(&mut self, begin: ExportBegin) -> Result<(), String> {
+        if begin.version != VERSION {
+            return Err(format!("the proofs are of version {}; this program reads version {VERSION}", begin.version));
+        }
+        if let Some(kept) = &self.known.head
+            && (kept.run_id.as_ref() != Some(&begin.run_id) || kept.epoch != begin.epoch)
+        {
+            return Err(format!("the head that was kept is not of run {} in epoch {}", begin.run_id, begin.epoch));
+        }
+        (self.verified.run_id, self.verified.epoch) = (begin.run_id.clone(), begin.epoch.clone());
+        self.verified.audience = begin.audience;
+        self.begin = Some(begin);
+        self.enter_chain()
+    }
+
+    /// Checks that a row is the next one.
+    fn follows(&self, sequence: u64) -> Result<(), (u64, String)> {
+        match sequence.checked_sub(self.at + 1) {
+            Some(0) => Ok(()),
+            Some(_) => Err((self.at + 1, format!("it was cut out: row {sequence} comes next"))),
+            None => Err((sequence, format!("it was moved or added: row {} was expected", self.at + 1))),
+        }
+    }
+
+    /// Takes the chain's first value before its first row, and none after its last.
+    fn enter_chain(&mut self) -> Result<(), String> {
+        let Some(ExportBegin { run_id, epoch, chain: Some(chain), .. }) = &self.begin else { return Ok(()) };
+        if self.at + 1 == chain.from {
+            let run = RunId::new(run_id).map_err(|error| format!("the run's id is not valid: {error}"))?;
+            let epoch: Epoch = epoch.parse().map_err(|_| format!("{epoch:?} is not an epoch"))?;
+            self.value = Some(hash_chain::start(&LogId::Run(run), epoch, Sequence(chain.from)));
+        }
+        Ok(())
+    }
+
+    /// Takes a row as read, and compares the head that the caller kept.
+    fn reach(&mut self, sequence: u64) -> Result<(), String> {
+        self.at = sequence;
+        if let Some(head) = self.known.head.as_ref().filter(|head| head.sequence == sequence)
+            && let Some(value) = self.value
+        {
+            if *head.chain != HEXLOWER.encode(&value) {
+                return Err("a row up to it differs from the head that was kept".into());
+            }
+            self.verified.kept_head_checked = true;
+        }
+        let is_last = self.begin.as_ref().and_then(|begin| begin.chain).is_some_and(|chain| sequence == chain.until);
+        if is_last {
+            self.head_value = self.value.take();
+        }
+        self.enter_chain()
+    }
+
+    fn finish(&mut self, end: ExportEnd, digest: &blake3::Hasher) -> Result<(), (Option<u64>, String)> {
+        let begin = self.begin.as_ref().expect("the first line was read");
+        if self.at != begin.until {
+            return Err((Some(self.at + 1), format!("it was cut out, with all rows up to {}", begin.until)));
+        }
+        if end.digest.0 != *digest.finalize().as_bytes() {
+            return Err((None, "the lines before are not those that the digest is of".into()));
+        }
+        if let Some(kept) = self.known.head.as_ref().filter(|_| !self.verified.kept_head_checked) {
+            return Err((None, format!("the head that was kept is of row {}, where the export has no chain", kept.sequence)));
+        }
+        let head = end.head.as_ref();
+        match (head, begin.chain) {
+            (Some(head), Some(chain)) => {
+                let is_of_log = head.run_id.as_ref() == Some(&begin.run_id) && head.session_id.is_none();
+                let is_of_chain = self.head_value.is_some_and(|value| *head.chain == HEXLOWER.encode(&value));
+                if !is_of_log || head.epoch != begin.epoch || head.sequence != chain.until || !is_of_chain {
+                    return Err((None, "the signed head is not that of the rows".into()));
+                }
+            }
+            (None, None) => {}
+            _ => return Err((None, "the signed head is missing, or is of no chain".into())),
+        }
+        if let Some(keys) = &self.known.keys {
+            if !keys.iter().any(|key| key.kid() == &*end.kid) {
+                return Err((None, format!("it is signed with the key {}, which is none of those that --key has", end.kid)));
+            }
+            if !is_signed(keys, &end.kid, end_text(&end.digest.0).as_bytes(), &end.signature) {
+                return Err((None, "the signature of the export is not right".into()));
+            }
+            if head.is_some_and(|head| !head.is_signed_by(keys)) {
+                return Err((None, "the signature of the head is not right".into()));
+            }
+            if self.known.head.as_ref().is_some_and(|kept| !kept.is_signed_by(keys)) {
+                return Err((None, "the signature of the head that was kept is not right".into()));
+            }
+            self.verified.signatures_checked = true;
+        }
+        self.verified.head = end.head;
+        self.is_complete = true;
+        Ok(())
+    }
+
+    fn end(self, lines: u64) -> Result<Verified, VerifyError> {
+        let misfit = |sequence, why: &str| VerifyError::Misfit { line: lines, sequence, why: why.into() };
+        if self.begin.is_none() {
+            return Err(VerifyError::NoProof("it is empty; export a run with --proof".into()));
+        }
+        if !self.is_complete {
+            return Err(misfit(Some(self.at + 1), "the file ends before it"));
+        }
+        Ok(self.verified)
+    }
+}

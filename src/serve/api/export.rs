@@ -1,0 +1,116 @@
+//! The export of a run: its envelopes as the audience sees them, one per line, with proofs if asked for.
+
+use super::hydrate::existing_run;
+use crate::feed::Filter;
+use crate::log::hash_chain::ChainRecord;
+use crate::log::row::Row;
+use crate::log::{Limit, LogId, StoreError};
+use crate::model::json::escape_line_ends;
+use crate::model::{Epoch, RunId, Sequence};
+use crate::record::proof::ProofWriter;
+use crate::serve::App;
+use crate::serve::access::authorization::Authorization;
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::Query;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{Uri, header};
+use std::sync::Arc;
+
+/// What one store read fetches to fill a part of the body.
+const READ_LIMIT: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
+
+/// `GET /v1/runs/{run}/export`.
+pub async fn export(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::from_uri(&uri);
+    let (filter, with_proof) = (query.filter()?, query.is_set("proof"));
+    let access = Arc::new(authorization.into_open_access());
+    let (run, tail, epoch) = existing_run(&app, &uri).await?;
+    let log = LogId::Run(run.clone());
+    let mut export = Export { app, log, epoch, filter, after: Sequence::NONE, until: tail.last, proof: None };
+    let mut first = Vec::new();
+    if with_proof {
+        export.begin_proof(run, &mut first).await?;
+    }
+    let lines = futures_util::stream::try_unfold((Some(export), first), move |(export, text)| {
+        let access = access.clone();
+        async move {
+            let Some(mut export) = export else { return Ok::<_, axum::BoxError>(None) };
+            // A slow client may outlast its token. The error breaks the body off, so it does not look complete.
+            if let Some(end) = access.end_reason() {
+                return Err(end.to_string().into());
+            }
+            let mut text = text;
+            if export.after < export.until {
+                if !export.read_page(&mut text).await? {
+                    return Err("the run was erased".into());
+                }
+                return Ok(Some((Bytes::from(text), (Some(export), Vec::new()))));
+            }
+            Ok(export.end(&mut text).then(|| (Bytes::from(text), (None, Vec::new()))))
+        }
+    });
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")], Body::from_stream(lines))
+        .into_response())
+}
+
+/// An export on its way.
+struct Export {
+    app: Arc<App>,
+    log: LogId,
+    epoch: Epoch,
+    filter: Filter,
+    after: Sequence,
+    until: Sequence,
+    proof: Option<ProofWriter>,
+}
+
+impl Export {
+    /// Begins the proofs, with the chain and the last row of one moment.
+    async fn begin_proof(&mut self, run: RunId, out: &mut Vec<u8>) -> Result<(), Problem> {
+        let loaded = self.app.logs.load(&self.log).await?.filter(|loaded| loaded.epoch == self.epoch);
+        let record = match &loaded {
+            Some(loaded) => ChainRecord::read(&self.log, &loaded.state)?,
+            None => None,
+        };
+        self.until = loaded.map_or(self.until, |loaded| loaded.last);
+        self.proof = Some(ProofWriter::begin(run, self.epoch, self.filter.audience, self.until, record, out));
+        Ok(())
+    }
+
+    /// Writes the next rows; `false` if the log has none.
+    async fn read_page(&mut self, out: &mut Vec<u8>) -> Result<bool, StoreError> {
+        let mut rows = self.app.feed.rows(&self.log, self.epoch, self.after, READ_LIMIT).await?;
+        rows.retain(|row| row.sequence() <= self.until);
+        let Some(last) = rows.last().map(Row::sequence) else { return Ok(false) };
+        self.after = last;
+        let Some(proof) = &mut self.proof else {
+            let mut text = Vec::new();
+            for view in rows.iter().filter_map(|row| self.filter.text_of(row)) {
+                text.extend_from_slice(view);
+                text.push(b'\n');
+            }
+            out.append(&mut escape_line_ends(&text).unwrap_or(text));
+            return Ok(true);
+        };
+        if proof.has_unknown_gap(&rows) {
+            // A compaction has removed rows since the export began.
+            let loaded = self.app.logs.load(&self.log).await?.filter(|loaded| loaded.epoch == self.epoch);
+            let record = loaded.map(|loaded| ChainRecord::read(&self.log, &loaded.state)).transpose()?.flatten();
+            record.into_iter().for_each(|record| proof.update(record));
+        }
+        for row in &rows {
+            proof.row(row, self.filter.text_of(row), out);
+        }
+        Ok(true)
+    }
+
+    /// Writes the last line of the proofs; `false` for an export without them.
+    fn end(self, out: &mut Vec<u8>) -> bool {
+        let Some(proof) = self.proof else { return false };
+        proof.end(&self.app.signing_key, (self.app.environment.now)(), out);
+        true
+    }
+}

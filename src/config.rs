@@ -32,6 +32,7 @@ use crate::serve::maintenance::disk::DiskReserve;
 use crate::serve::maintenance::settle::StalenessLimits;
 use crate::serve::transport::tls::Files;
 use crate::serve::{KeepAlive, Limits};
+use crate::waits::WaitRules;
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use file::FileError;
@@ -51,7 +52,7 @@ const GIB: u64 = 1024 * MIB;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Address")]
 pub struct Config {
-    /// TOML file of flags by their names, and of `[[agents]]`. A flag wins over its variable, and both over the file.
+    /// TOML file of flags by their names, and of `[[agents]]` and `[[waits]]`. A flag wins over its variable, and both over the file.
     #[arg(id = file::CONFIG, long = "config", env = "PROSCENIUM_CONFIG", value_name = "FILE")]
     pub config_file: Option<PathBuf>,
     /// Address to listen on. Port 0 picks a free port, which the first line on standard output names.
@@ -548,6 +549,18 @@ impl Config {
     /// [`FileError`] for a webhook that is not valid.
     pub fn webhooks(&self, variable: ReadVariable<'_>) -> Result<Vec<Webhook>, FileError> {
         self.config_file.as_deref().map_or_else(|| Ok(Vec::new()), |file| file::webhooks(file, variable))
+    }
+
+    /// The rules for actions that wait, which may name these webhooks.
+    ///
+    /// # Errors
+    /// [`FileError`] that names the rule and its key.
+    pub fn wait_rules(&self, webhooks: &[Webhook]) -> Result<WaitRules, FileError> {
+        let has_keys = self.auth_key.is_some() || self.auth_jwks.is_some() || self.auth_issuer.is_some();
+        let has_tokens = has_keys || self.auth_proxy_header.is_some();
+        let is_webhook = |name: &str| webhooks.iter().any(|webhook| *webhook.id == *name);
+        let waits = |file| file::waits(file, is_webhook, has_tokens);
+        self.config_file.as_deref().map_or_else(|| Ok(WaitRules::default()), waits)
     }
 
     /// The sync mode of the embedded store.

@@ -56,6 +56,8 @@ pub use proscenium_projection as projection;
 
 pub use proscenium_encode as encode;
 
+pub mod waits;
+
 pub mod log;
 
 pub mod retention;

@@ -324,6 +324,8 @@ fn serve(config: &Config) -> Result<(), Failure> {
         };
         #[cfg(not(feature = "cluster"))]
         let server = open(open_store(config)?)?;
+        let webhooks = config.webhooks(&variable)?;
+        let waits = config.wait_rules(&webhooks)?;
         let authenticator = Authenticator::open(config.auth()?, ENVIRONMENT)?;
         if let Some(authenticator) = &authenticator {
             authenticator.fetch_keys().await;
@@ -334,7 +336,8 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .with_tls(tls)
             .with_disk_reserve(config.reserve())
             .with_agents(config.agents.clone())
-            .with_notifier(config.webhooks(&variable)?, config.public_url.clone())
+            .with_notifier(webhooks, config.public_url.clone())
+            .with_waits(waits)
             .with_auth(authenticator.clone(), config.origins())
             .with_hosts(config.hosts())
             .with_signing_key(given_key.map_or_else(|| config.open_signing_key(ENVIRONMENT), Ok)?)

@@ -78,7 +78,7 @@ fn required_ids(entry: &Entry) -> &'static [&'static [&'static str]] {
         E::ToolProgress if entry.envelope_text("scope").is_some_and(|scope| scope != "tool_call") => &[],
         E::ToolFailed if entry.view.is_hidden_failure() => &[],
         E::ToolStarted | E::ToolArgs | E::ToolProgress | E::ToolOutputDelta | E::ToolResult | E::ToolFailed => &[&["toolCallId"]],
-        E::ActionRequired | E::ActionResolved => &[&["actionId"]],
+        E::ActionRequired | E::ActionResolved | E::ActionReminded | E::ActionEscalated => &[&["actionId"]],
         E::EvidenceChanged => &[&["evidenceId"]],
         E::AgentSpawned | E::AgentChanged | E::AgentCompleted => &[&["agentId"]],
         E::TaskChanged => &[&["taskId", "workItemId", "remoteTaskId"]],

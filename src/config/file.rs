@@ -7,6 +7,7 @@
 
 use crate::connect::entry::{AgentEntry, AgentTable, EntryError, ReadVariable, ValueSource};
 use crate::notify::webhook::{Webhook, WebhookSettings};
+use crate::waits::WaitRules;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource as Origin;
 use clap::{Arg, ArgAction, Command};
@@ -17,10 +18,11 @@ use toml::{Table, Value};
 
 /// The id of the flag that names the file.
 pub(super) const CONFIG: &str = "config_file";
-/// The tables: agents, and webhooks.
+/// The tables: agents, webhooks, and rules for actions that wait.
 const AGENTS: &str = "agents";
 const WEBHOOKS: &str = "webhooks";
-const TABLES: [&str; 2] = [AGENTS, WEBHOOKS];
+const WAITS: &str = "waits";
+const TABLES: [&str; 3] = [AGENTS, WEBHOOKS, WAITS];
 
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +111,22 @@ pub(super) fn webhooks(file: &Path, variable: ReadVariable<'_>) -> Result<Vec<We
         webhooks.push(Webhook::new(&name, settings, true).map_err(|error| failed(error.to_string()))?);
     }
     Ok(webhooks)
+}
+
+/// The rules of the file for actions that wait. [`WaitRules::new`] tells what the arguments are.
+///
+/// # Errors
+/// [`FileError`] that names the rule and its key.
+pub(super) fn waits(file: &Path, is_receiver: impl Fn(&str) -> bool, has_tokens: bool) -> Result<WaitRules, FileError> {
+    let failed = |what: String| FileError { file: file.to_owned(), what };
+    let Some(listed) = read(file)?.remove(WAITS) else { return Ok(WaitRules::default()) };
+    let Value::Array(listed) = listed else { return Err(failed("[[waits]]: it must be a list of tables".into())) };
+    let table = |(index, table): (usize, Value)| {
+        let name = table.get("name").and_then(Value::as_str).map(|name| format!(" ({name})")).unwrap_or_default();
+        table.try_into().map_err(|error| failed(format!("[[waits]] {}{name}: {}", index + 1, short(&error))))
+    };
+    let tables = listed.into_iter().enumerate().map(table).collect::<Result<Vec<_>, _>>()?;
+    WaitRules::new(tables, is_receiver, has_tokens).map_err(|error| failed(error.to_string()))
 }
 
 fn read(file: &Path) -> Result<Table, FileError> {

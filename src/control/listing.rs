@@ -27,6 +27,10 @@ pub fn list_entry(record: &ControlRecord, queues: &Queues, reader: &Requester) -
     entry.insert("control".into(), record.control.as_str().into());
     entry.insert("status".into(), status.into());
     entry.extend(record.targets.iter().map(|(member, id)| (member.clone(), id.as_str().into())));
+    if let Some(approval) = &record.approval {
+        entry.insert("have".into(), approval.have.into());
+        entry.insert("need".into(), approval.need.into());
+    }
     entry.insert("attempt".into(), record.attempt.into());
     entry.extend(waiting_text(record).map(|text| ("text".to_owned(), text.into())));
     entry.extend(record.reason.as_deref().map(|reason| ("reason".to_owned(), reason.into())));

@@ -15,33 +15,38 @@
 //! a secret, the original stays in this process's memory until then. A claimant gets the original; after a restart it
 //! gets the redacted value with `redacted`. Headers for a connected agent ([`user_headers`]) are only in memory, too.
 
+mod due;
 pub mod held;
 mod listing;
 mod messages;
+mod quorum;
 mod record;
 pub mod rules;
 pub mod user_headers;
 
 pub use crate::log::control::DEFAULT_AGENT;
+pub use due::ACTION_EXPIRED;
 pub use listing::{list, list_entry};
+pub use quorum::REJECTED;
 
 use crate::environment::Environment;
 use crate::guard::redact_text;
 use crate::ingest::{BeginOwner, Ingest, Quota, QuotaExceeded, ServerAppend, WriteScope, WriteTarget, WriterView};
 use crate::log::commit::{Logs, Summary};
-use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX, SupersededAction, closed_draft};
+use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX, SupersededAction};
 use crate::log::queues::{Due, LeaseTerms, LeasedControl, Queues, WorkRoom};
 use crate::log::sessions::SessionClaim;
 use crate::log::{LogId, StoreError};
 use crate::model::decided_by::{DecidedBy, Decider};
 use crate::model::{
-    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, OwnerId, RunId, Sequence, SessionId, SessionOwner, ThreadId,
+    ActionId, AgentId, Audience, Control, ControlId, OwnerId, RunId, Sequence, SessionId, SessionOwner, ThreadId,
 };
 use futures_util::future::join_all;
 use held::{HELD_SECRETS_SHARE_BYTES_MAX, HeldSecret, HeldSecrets, Holder};
 use http::HeaderMap;
 use messages::settle_waits;
 use parking_lot::Mutex;
+use quorum::Counted;
 use record::{is_credential, new_record, redacted_value};
 use rules::{ControlRequest, InvalidControl};
 use serde::{Serialize, Serializer};
@@ -61,15 +66,6 @@ pub const ATTEMPTS_MAX: u32 = 10;
 
 /// How long a secret is held for a control that is not open yet, in microseconds.
 const HELD_UNSEEN_MICROS: u64 = 60_000_000;
-
-/// Actions that one round resolves at their deadline.
-const ACTIONS_PER_ROUND_MAX: usize = 256;
-
-/// The time until an action that its owner is answering is checked again, in milliseconds.
-const ANSWERED_PAUSE_MS: i64 = 1000;
-
-/// Why a control for an action past its deadline is closed.
-pub const ACTION_EXPIRED: &str = "action_expired";
 
 /// Why a decision about an earlier version of a question is closed.
 const ACTION_CHANGED: &str = "action_changed";
@@ -114,6 +110,8 @@ pub enum ControlError {
         .actions.len()
     )]
     WouldSupersede { actions: Vec<ActionId> },
+    #[error("action {action} needs {need} approvals by different people, and this one does not count: {reason}")]
+    NotCounted { action: String, need: u32, reason: &'static str },
     #[error("the run is {status}, and {control} needs an active run; retry the run, or send to its session")]
     RunEnded { status: &'static str, control: String },
     #[error("control {0} exists with another body; choose another controlId")]
@@ -183,6 +181,9 @@ pub struct ClaimedControl {
     /// Who submitted it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<DecidedBy>,
+    /// All who approved, of an action that needs several approvals.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<DecidedBy>,
     /// The headers of the user's request that a connected agent gets. `None`: it gets none, or they are lost.
     #[serde(skip)]
     pub user_headers: Option<HeaderMap>,
@@ -190,6 +191,14 @@ pub struct ClaimedControl {
 
 fn action_ids<S: Serializer>(superseded: &[SupersededAction], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(superseded.iter().map(|superseded| &superseded.action))
+}
+
+/// A control that the server recorded, or that it knew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubmittedControl {
+    pub id: ControlId,
+    /// The approvals that its action has and needs, if it needs several.
+    pub approvals: Option<(u32, u32)>,
 }
 
 /// Who submits a control.
@@ -233,15 +242,6 @@ struct Answered {
     agent: AgentId,
     answer: Answer,
     status: &'static str,
-}
-
-/// What becomes of an action at its deadline.
-enum ActionFate {
-    Expired,
-    /// An owner has its answer.
-    Answered,
-    /// It was resolved meanwhile.
-    Gone,
 }
 
 /// Leases of a claim that is not delivered yet.
@@ -341,7 +341,7 @@ impl Controls {
         log: &LogId,
         request: &ControlRequest,
         requester: &Requester,
-    ) -> Result<ControlId, ControlError> {
+    ) -> Result<SubmittedControl, ControlError> {
         let claim = check_owner(logs, ingest, log, request, requester).await?;
         let now = (self.environment.now)();
         let id = request.id.clone().unwrap_or_else(|| self.generate_id(now));
@@ -349,7 +349,7 @@ impl Controls {
             LogId::Run(_) => true,
             LogId::Session(session) => logs.sessions().created_order(session).is_some() || begins_session(&request.control),
         };
-        let pending = logs.pending_actions();
+        let (pending, rules) = (logs.pending_actions(), logs.deadlines().rules());
         let decide = |view: &WriterView<'_>| {
             let scope = view.summary.scope(log);
             let asked = self.existing(view, &id, request).unwrap_or_else(|| {
@@ -360,10 +360,15 @@ impl Controls {
                 let mut record = made.map_err(|refusal| self.compare_decisions(view, request, refusal))?;
                 settle_waits(&mut record, request, log, &scope, pending, requester)?;
                 record.queue_position = logs.queues().next_position(u64::try_from(now.as_microsecond()).unwrap_or(0));
-                Ok(Some(record))
+                let counted = quorum::count(view, &rules, &record, request, requester, &self.held.lock())?;
+                Ok(Some((record, counted)))
             });
             match asked {
-                Ok(Some(record)) => {
+                Ok(Some((_, Counted::Joins(first)))) => {
+                    let approvals = view.controls.get(&first).and_then(approvals_of);
+                    (Ok((SubmittedControl { id: first, approvals }, scope, Vec::new())), ServerAppend::default())
+                }
+                Ok(Some((mut record, counted))) => {
                     // Before a claimant can get it.
                     let value = request.value.clone().filter(|_| record.redacted);
                     let user_headers = self.user_headers.for_agent(&record.agent);
@@ -374,24 +379,43 @@ impl Controls {
                     let is_run = matches!(log, LogId::Run(_));
                     let mut append = close_outdated(view, &record, is_run);
                     append.owner = requester.owner.clone();
+                    let approvals = match counted {
+                        Counted::Adds(approval, others) => {
+                            record.approval = Some(approval);
+                            others
+                        }
+                        _ => {
+                            append.extend(quorum::end_approvals(view, &record, is_run));
+                            Vec::new()
+                        }
+                    };
                     append.drafts.push(record.change_draft(ControlChange::Submitted, is_run));
+                    for known in approvals {
+                        append.drafts.extend((!known.is_held()).then(|| known.change_draft(ControlChange::Released, is_run)));
+                        append.controls.push(known);
+                    }
                     let supersedes = record.supersedes.clone();
+                    if let (Some(step), Some(action)) = (&request.rule, record.ids().action) {
+                        append.waits.push(step.progress(&action, Some(record.expires_at)));
+                    }
+                    let submitted = SubmittedControl { id: record.id.clone(), approvals: approvals_of(&record) };
                     append.controls.push(record);
-                    (Ok((scope, supersedes)), append)
+                    (Ok((submitted, scope, supersedes)), append)
                 }
                 Ok(None) => {
                     self.restore_headers(view, &id, &scope);
                     let open = view.controls.get(&id).filter(|known| known.state == ControlState::Open);
                     let supersedes = open.map(|known| known.supersedes.clone()).unwrap_or_default();
-                    (Ok((scope, supersedes)), ServerAppend::default())
+                    let submitted = SubmittedControl { id: id.clone(), approvals: open.and_then(approvals_of) };
+                    (Ok((submitted, scope, supersedes)), ServerAppend::default())
                 }
                 Err(refusal) => (Err(refusal), ServerAppend::default()),
             }
         };
-        let (scope, supersedes) = ingest.append_as_server(log, decide).await??;
+        let (submitted, scope, supersedes) = ingest.append_as_server(log, decide).await??;
         drop(claim);
         messages::supersede(ingest, &scope, &supersedes).await?;
-        Ok(id)
+        Ok(submitted)
     }
 
     /// Holds the headers of a repeated request, if a restart lost those of the first.
@@ -415,7 +439,7 @@ impl Controls {
         view: &WriterView<'_>,
         id: &ControlId,
         request: &ControlRequest,
-    ) -> Option<Result<Option<ControlRecord>, ControlError>> {
+    ) -> Option<Result<Option<(ControlRecord, Counted)>, ControlError>> {
         let known = view.controls.get(id)?;
         Some(if self.is_same(view, known, request) { Ok(None) } else { Err(ControlError::Conflict(id.clone())) })
     }
@@ -525,7 +549,7 @@ impl Controls {
                 return nothing;
             };
             if let Some(reason) = closing_reason(record, view, now) {
-                return (None, expire(record, reason, is_run));
+                return (None, expire_with_others(view, record, reason, is_run));
             }
             let mut record = record.clone();
             // A claim that did not reach its claimant is not an attempt, unless it is the first.
@@ -570,6 +594,7 @@ impl Controls {
             created_at: format_timestamp(record.created_at),
             expires_at: format_timestamp(record.expires_at),
             decided_by: record.decided_by.clone(),
+            approvals: record.approval.as_ref().map_or_else(Vec::new, |approval| approval.approvers.clone()),
             user_headers,
         }
     }
@@ -604,19 +629,22 @@ impl Controls {
         let decide = |view: &WriterView<'_>| {
             let known = view.controls.get(id).filter(|record| is_open_at(record, leased.queue_position));
             let Some(record) = known.cloned() else { return (None, ServerAppend::default()) };
-            let (status, change, record) = match &answer {
-                Answer::Ack => ("acked", ControlChange::Acked, record.into_closed(ControlState::Acked, None)),
-                Answer::Hold => ("queued", ControlChange::Requeued, messages::held(record)),
-                Answer::Nack { reason, requeue } => {
-                    let reason = reason.as_deref().map(|reason| redact_text(reason).chars().take(REASON_CHARS_MAX).collect());
-                    if *requeue && record.attempt < ATTEMPTS_MAX {
-                        ("queued", ControlChange::Requeued, ControlRecord { reason, ..record })
+            let close = |change, state, reason| quorum::close(view, &record, change, state, reason, is_run);
+            let requeue = |record: ControlRecord| ServerAppend::of(record.change_draft(ControlChange::Requeued, is_run), record);
+            let (status, append) = match &answer {
+                Answer::Ack => ("acked", close(ControlChange::Acked, ControlState::Acked, None)),
+                Answer::Hold => ("queued", requeue(messages::held(record))),
+                Answer::Nack { reason, requeue: requeues } => {
+                    let reason: Option<String> =
+                        reason.as_deref().map(|reason| redact_text(reason).chars().take(REASON_CHARS_MAX).collect());
+                    if *requeues && record.attempt < ATTEMPTS_MAX {
+                        ("queued", requeue(ControlRecord { reason, ..record }))
                     } else {
-                        ("nacked", ControlChange::Nacked, record.into_closed(ControlState::Nacked, reason.as_deref()))
+                        ("nacked", close(ControlChange::Nacked, ControlState::Nacked, reason.as_deref()))
                     }
                 }
             };
-            (Some(status), ServerAppend::of(record.change_draft(change, is_run), record))
+            (Some(status), append)
         };
         let status = ingest.append_as_server(&leased.log, decide).await?.ok_or_else(lost)?;
         lease_guard.until = None;
@@ -640,48 +668,11 @@ impl Controls {
         let is_run = matches!(log, LogId::Run(_));
         let decide = |view: &WriterView<'_>| {
             let known = view.controls.get(id).filter(|of| of.state == ControlState::Open);
-            match known.filter(|of| !logs.queues().is_leased(of.queue_position)) {
-                Some(record) => (true, expire(record, "withdrawn", is_run)),
-                None => (false, ServerAppend::default()),
-            }
+            let is_leased = |of: &ControlRecord| logs.queues().is_leased(of.queue_position);
+            let taken = known.and_then(|record| quorum::take_back(view, record, "withdrawn", is_leased, is_run));
+            taken.map_or_else(|| (false, ServerAppend::default()), |append| (true, append))
         };
         ingest.append_as_server(log, decide).await
-    }
-
-    /// Resolves pending actions whose deadline has passed, and returns how many.
-    ///
-    /// An action that its owner is answering is checked again later: the decision came in time.
-    ///
-    /// # Errors
-    /// The store's failure.
-    pub async fn expire_actions(&self, logs: &Logs, ingest: &Ingest, wall: jiff::Timestamp) -> Result<usize, StoreError> {
-        let (queues, now) = (logs.queues(), wall.as_millisecond());
-        let mut resolved = 0;
-        for due in logs.deadlines().due(now, ACTIONS_PER_ROUND_MAX) {
-            let is_run = matches!(due.log, LogId::Run(_));
-            let decide = |view: &WriterView<'_>| {
-                let nothing = |fate| (fate, ServerAppend::default());
-                if view.deadline_of(&due.action).is_none_or(|at| at > now) {
-                    return nothing(ActionFate::Gone);
-                }
-                let is_answered = |of: &ControlRecord| of.state == ControlState::Acked || queues.is_leased(of.queue_position);
-                match view.decision_of(&due.action) {
-                    Some(decision) if is_answered(decision) => nothing(ActionFate::Answered),
-                    _ => (ActionFate::Expired, expired_action(view, &due.action, is_run)),
-                }
-            };
-            match ingest.append_as_server(&due.log, decide).await {
-                Ok(ActionFate::Gone) => {}
-                Ok(ActionFate::Answered) => logs.deadlines().postpone(&due, now + ANSWERED_PAUSE_MS),
-                Ok(ActionFate::Expired) => {
-                    resolved += 1;
-                    logs.deadlines().announce(due);
-                }
-                Err(error) if error.affects_one_log() => logs.quarantine(&due.log, &error),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(resolved)
     }
 
     /// Releases expired leases, closes controls that no owner can take, and returns how many it closed.
@@ -730,18 +721,6 @@ fn holder_of(decided_by: Option<&DecidedBy>, scope: &LogId) -> Holder {
     person.map_or_else(|| Holder::Scope(scope.clone()), Holder::Person)
 }
 
-/// The envelope that resolves an action at its deadline, and the ends of the controls that came too late.
-fn expired_action(view: &WriterView<'_>, action: &ActionId, is_run: bool) -> ServerAppend {
-    let asked = view.summary.pending_actions.iter().find(|pending| pending.action == *action);
-    let late = view.controls.values().filter(|record| record.state == ControlState::Open && record.is_decision_of(action));
-    let mut append = ServerAppend::default();
-    for record in late {
-        append.extend(expire(record, ACTION_EXPIRED, is_run));
-    }
-    append.drafts.push(closed_draft(ActionOutcome::Expired, action.clone(), asked.and_then(|asked| asked.agent.clone())));
-    append
-}
-
 /// Whether an action of an agent is pending in a scope, for [`Queues`].
 fn holds_back(logs: &Logs) -> impl Fn(&LogId, &AgentId) -> bool {
     move |scope, agent| logs.pending_actions().holds_back(scope, agent)
@@ -767,7 +746,7 @@ fn round_off(
     match due {
         Due::Close(log, _) => {
             let reason = closing_reason(record, view, now)?;
-            Some((DueOutcome::Closed, expire(record, reason, matches!(log, LogId::Run(_)))))
+            Some((DueOutcome::Closed, expire_with_others(view, record, reason, matches!(log, LogId::Run(_)))))
         }
         Due::Start(..) => {
             let started = messages::start_time_to_live(record, now)?;
@@ -784,7 +763,12 @@ fn close_outdated(view: &WriterView<'_>, by: &ControlRecord, is_run: bool) -> Se
     let mut append = ServerAppend::default();
     let Some(action) = by.ids().action.filter(|action| by.is_decision_of(action)) else { return append };
     let open = view.controls.values().filter(|record| record.state == ControlState::Open && record.is_decision_of(&action));
-    for record in open.filter(|record| record.attempt == 0 && view.is_outdated(record)) {
+    // An approval goes on with the control that is handed out for it.
+    let is_claimed = |record: &ControlRecord| match record.approval.as_ref().and_then(|approval| approval.lead.as_ref()) {
+        Some(lead) => view.controls.get(lead).is_some_and(|lead| lead.attempt > 0),
+        None => record.attempt > 0,
+    };
+    for record in open.filter(|record| !is_claimed(record) && view.is_outdated(record)) {
         append.extend(expire(record, ACTION_CHANGED, is_run));
     }
     append
@@ -802,10 +786,22 @@ fn closing_reason(record: &ControlRecord, view: &WriterView<'_>, now: jiff::Time
     open.obsolete_reason(&view.summary.run).or_else(|| match record {
         _ if deadline.is_some_and(|at| at <= now.as_millisecond()) => Some(ACTION_EXPIRED),
         _ if view.is_outdated(record) => Some(ACTION_CHANGED),
+        // An approval goes on with the control that is handed out for it.
+        _ if record.approval.as_ref().is_some_and(|approval| approval.lead.is_some()) => None,
         _ if record.expires_at <= now.as_millisecond() => Some("not_taken_in_time"),
         _ if record.attempt >= ATTEMPTS_MAX => Some("never_answered"),
         _ => None,
     })
+}
+
+/// As [`expire`], with what changes by it of the other approvals of an action.
+fn expire_with_others(view: &WriterView<'_>, record: &ControlRecord, reason: &str, is_run: bool) -> ServerAppend {
+    quorum::close(view, record, ControlChange::Expired, ControlState::Expired, Some(reason), is_run)
+}
+
+/// The approvals that the action of a control has and needs, if it needs several.
+fn approvals_of(record: &ControlRecord) -> Option<(u32, u32)> {
+    record.approval.as_ref().map(|approval| (approval.have, approval.need))
 }
 
 fn expire(record: &ControlRecord, reason: &str, is_run: bool) -> ServerAppend {

@@ -38,8 +38,14 @@ fn check_pending(
     ids: &Ids,
     action: &ActionId,
     audience: Audience,
+    request: &ControlRequest,
     now: jiff::Timestamp,
 ) -> Result<(), ControlError> {
+    if let Some(step) = &request.rule {
+        // The writer knows whether the step was done meanwhile. A decision at the deadline is in time.
+        let is_due = step.is_due(view.waiting(action).as_ref());
+        return if is_due { Ok(()) } else { Err(ControlError::ActionNotPending { action: action.to_string() }) };
+    }
     let is_pending = [view.summary.run_for(audience), &view.summary.run].iter().all(|run| run.pending.contains(action.as_str()));
     let has_expired = match is_pending {
         true => view.deadline_of(action).is_some_and(|at| at <= now.as_millisecond()),
@@ -109,12 +115,13 @@ pub(super) fn new_record(
         redacted: false,
         waits: None,
         supersedes: Vec::new(),
+        approval: None,
         fingerprint: String::new(),
     };
     let ids = record.ids();
     let mut pending = None;
     if let Some(action) = &ids.action {
-        check_pending(view, &ids, action, audience, now)?;
+        check_pending(view, &ids, action, audience, request, now)?;
         check_version(view, request, action, audience)?;
         if let Some(first) = view.decision_of(action).filter(|_| request.decides()) {
             let (action, first) = (action.to_string(), first.id.clone());
@@ -156,7 +163,7 @@ pub(super) fn new_record(
         }
     }
     let millis = |wait: Duration| now.as_millisecond().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-    let by_action = pending.and_then(|pending| pending.expires_at);
+    let by_action = pending.and_then(|pending| pending.expires_at).filter(|at| *at > now.as_millisecond());
     record.expires_at = match request.expiry {
         Some(Expiry::At(at)) => at.as_millisecond(),
         Some(Expiry::After(wait)) => millis(wait),

@@ -121,22 +121,42 @@ pub struct ControlRequest {
     pub on_behalf_of: Option<Box<str>>,
     /// The version of the question that the requester was shown.
     pub version: Option<u32>,
+    /// The step of a rule by which the server decides.
+    pub rule: Option<RuleDecision>,
+}
+
+/// The step of a rule by which the server decides, as it fell due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleDecision {
+    /// When the steps of the action began to count, in milliseconds since 1970.
+    pub since: i64,
+    /// The steps that were done before.
+    pub steps: u32,
+    /// Whether the runtime asks for the decision at the deadline of the action.
+    pub at_deadline: bool,
 }
 
 impl ControlRequest {
     /// A request that the server makes for an existing client.
     #[must_use]
-    pub const fn new(id: ControlId, control: Control, targets: BTreeMap<String, String>, value: Option<Value>) -> Self {
+    pub fn new(id: ControlId, control: Control, targets: BTreeMap<String, String>, value: Option<Value>) -> Self {
+        Self { id: Some(id), value, ..Self::of(control, targets) }
+    }
+
+    /// A request without a value, by an id that the server makes.
+    #[must_use]
+    pub const fn of(control: Control, targets: BTreeMap<String, String>) -> Self {
         Self {
-            id: Some(id),
+            id: None,
             control,
             targets,
-            value,
+            value: None,
             expiry: None,
             supersede: false,
             seen: None,
             on_behalf_of: None,
             version: None,
+            rule: None,
         }
     }
 
@@ -207,8 +227,8 @@ impl ControlRequest {
             let detail = format!("{name} supersedes no action; send the member supersede with the control send only");
             return Err(InvalidControl::new("supersede", detail, "the control send"));
         }
-        let request =
-            Self { id, control: rule.control.clone(), targets, value, expiry, supersede, seen, on_behalf_of, version: None };
+        let control = rule.control.clone();
+        let request = Self { id, control, targets, value, expiry, supersede, seen, on_behalf_of, version: None, rule: None };
         match request
             .value
             .as_ref()

@@ -135,7 +135,8 @@ impl LogWriter {
         self.guard.set_known_secrets(delivery.secrets.clone());
         let (source, now) = (Some(delivery.source.name), (core.environment.now)());
         let (policy, environment, awaits_owner) = (&core.policy, core.environment, self.awaits_owner());
-        let mut context = StampContext { given: &given, source, policy, environment, now, halves: Halves::Absent };
+        let (halves, publisher) = (Halves::Absent, delivery.publisher.as_deref());
+        let mut context = StampContext { given: &given, source, policy, environment, now, halves, publisher };
         let (first, mut stamped, mut shed) = (self.summary.last_sequence, self.begin_stamp(context, until - from), 0);
         let (mut drafts, mut made) = (Vec::new(), 0);
         for index in from..until {

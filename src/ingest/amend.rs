@@ -8,7 +8,7 @@ use super::writer::{LogWriter, WriterState};
 use super::{Core, Ingest};
 use crate::log::agent_memory::AgentMemory;
 use crate::log::commit::Summary;
-use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};
+use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState, WaitProgress, WaitState};
 use crate::log::question::{Question, QuestionState};
 use crate::log::server_state::EntryChange;
 use crate::log::{LogId, StoreError};
@@ -16,6 +16,7 @@ use crate::model::fact::RunFact;
 use crate::model::halves::Halves;
 use crate::model::{ActionId, AgentId, Audience, ControlId, Draft, EventType, Ids, Owner, RunId, ToolCallId};
 use crate::source::ledger::Ledger;
+use crate::waits::WaitingAction;
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -95,7 +96,7 @@ impl<'d> WriterView<'d> {
             ControlState::Acked => record.submitted_after >= question.asked,
             ControlState::Nacked | ControlState::Expired => false,
         };
-        let decisions = self.controls.values().filter(|record| record.is_decision_of(action));
+        let decisions = self.controls.values().filter(|record| record.is_decision_of(action) && !record.is_held());
         decisions.filter(stands).min_by_key(|record| record.queue_position)
     }
 
@@ -103,6 +104,13 @@ impl<'d> WriterView<'d> {
     #[must_use]
     pub fn deadline_of(&self, action: &ActionId) -> Option<i64> {
         self.summary.pending_actions.iter().find(|pending| pending.action == *action)?.expires_at
+    }
+
+    /// A pending action, as rules see it.
+    #[must_use]
+    pub fn waiting(&self, action: &ActionId) -> Option<WaitingAction> {
+        let asked = self.summary.pending_actions.iter().find(|pending| pending.action == *action);
+        asked.map(|asked| self.summary.waiting(asked))
     }
 
     /// Whether the deadline of this action passed without an answer.
@@ -144,6 +152,8 @@ pub struct ServerAppend {
     pub drafts: Vec<Draft>,
     /// New or changed controls.
     pub controls: Vec<ControlRecord>,
+    /// What the server did about actions that wait.
+    pub waits: Vec<WaitProgress>,
     /// Whose the session is that begins with it.
     pub owner: BeginOwner,
     /// Changes of the server's own state, for the log of the server.
@@ -159,14 +169,15 @@ impl ServerAppend {
 
     /// Adds another append after this one.
     pub fn extend(&mut self, other: Self) {
-        let Self { drafts, controls, owner: _, entries } = other;
+        let Self { drafts, controls, waits, owner: _, entries } = other;
         self.drafts.extend(drafts);
         self.controls.extend(controls);
+        self.waits.extend(waits);
         self.entries.extend(entries);
     }
 
     const fn is_empty(&self) -> bool {
-        self.drafts.is_empty() && self.controls.is_empty() && self.entries.is_empty()
+        self.drafts.is_empty() && self.controls.is_empty() && self.waits.is_empty() && self.entries.is_empty()
     }
 }
 
@@ -261,12 +272,15 @@ impl LogWriter {
         self.is_used = true;
         // Until the append is complete: a panic leaves the writer in this state.
         self.state = WriterState::Lost;
-        let ServerAppend { mut drafts, controls, owner, entries } = addition;
+        let ServerAppend { mut drafts, controls, waits, owner, entries } = addition;
         self.server_entries = entries;
         for record in controls {
             self.note_decision(&record);
             self.controls_changed.push(record.id.clone());
             self.controls.insert(record.id.clone(), record);
+        }
+        for progress in waits {
+            self.note_progress(&progress);
         }
         if !self.controls_changed.is_empty() {
             self.count_controls();
@@ -282,7 +296,7 @@ impl LogWriter {
         let (before, awaits_owner) = (self.summary.last_sequence, self.awaits_owner());
         let (policy, environment, halves) = (&core.policy, core.environment, Halves::Absent);
         let now = (environment.now)();
-        let context = StampContext { given: &given, source: None, policy, environment, now, halves };
+        let context = StampContext { given: &given, source: None, policy, environment, now, halves, publisher: None };
         let mut stamped = self.begin_stamp(context, drafts.len());
         self.stamp(&mut drafts, 0, context, &mut stamped);
         let rows = self.end_stamp(stamped).rows;
@@ -298,10 +312,23 @@ impl LogWriter {
         let Some(action) = record.ids().action.filter(|_| record.control.decides()) else { return };
         let Some(detail) = self.summary.extension.actions.get_mut(&action) else { return };
         match record.state {
+            ControlState::Open if record.is_held() => drop(detail.control.take_if(|known| *known == record.id)),
             ControlState::Open => detail.control = Some(record.id.clone()),
             // The answer waits for the runtime to resolve the action.
             ControlState::Acked => {}
             ControlState::Nacked | ControlState::Expired => drop(detail.control.take_if(|known| *known == record.id)),
+        }
+    }
+
+    fn note_progress(&mut self, WaitProgress { action, steps, deadline }: &WaitProgress) {
+        let Some(detail) = self.summary.extension.actions.get_mut(action) else { return };
+        let state = detail.wait.take().map_or_else(WaitState::default, |wait| *wait);
+        // Its runtime's wish for the deadline is fulfilled once.
+        let on_expiry = state.on_expiry.filter(|_| deadline.is_none());
+        detail.wait = WaitState { steps: *steps, on_expiry, ..state }.into_stored();
+        let asked = self.summary.pending_actions.iter_mut().find(|asked| asked.action == *action);
+        if let (Some(asked), Some(_)) = (asked, deadline) {
+            asked.expires_at = *deadline;
         }
     }
 
@@ -312,6 +339,8 @@ impl LogWriter {
         closed.sort_unstable_by_key(|record| record.queue_position);
         let waiting = open.iter().filter_map(|record| Some((record.queue_position, record.waits?)));
         self.summary.extension.waiting = waiting.collect();
+        let held = open.iter().filter(|record| record.is_held());
+        self.summary.extension.held = held.map(|record| record.queue_position).collect();
         self.summary.controls = open.into_iter().map(ControlRecord::to_open).collect();
         let forgotten = closed.len().saturating_sub(CLOSED_CONTROLS_MAX);
         let forgotten: Vec<_> = closed.into_iter().take(forgotten).map(|record| record.id.clone()).collect();

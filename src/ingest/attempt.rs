@@ -55,6 +55,8 @@ impl AttemptStarts {
                 | E::SessionClosed
                 | E::QueueChanged
                 | E::ControlChanged
+                | E::ActionReminded
+                | E::ActionEscalated
                 | E::DiagnosticChanged
                 | E::MetricChanged
         );

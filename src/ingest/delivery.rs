@@ -39,6 +39,8 @@ pub struct Delivery {
     pub write_scope: Option<WriteScope>,
     /// Whose a session is that begins with it.
     pub owner: BeginOwner,
+    /// The `sub` of the caller's token.
+    pub publisher: Option<Box<str>>,
     /// What a connector stores in the same commit. `None` for every other producer.
     pub memory: Option<MemoryWrite>,
     /// What the facts must not repeat, known to a connector. `None` for every other producer.
@@ -63,8 +65,8 @@ impl Delivery {
     #[must_use]
     pub fn new(log: LogId, source: &'static SourceKind, facts: Facts) -> Self {
         let (given, owner) = (Ids::default(), BeginOwner::default());
-        let (producer, epoch, write_scope, memory, secrets) = (None, None, None, None, None);
-        Self { log, source, given, producer, facts, atomic: true, epoch, write_scope, owner, memory, secrets }
+        let (producer, epoch, write_scope, publisher, memory, secrets) = (None, None, None, None, None, None);
+        Self { log, source, given, producer, facts, atomic: true, epoch, write_scope, owner, publisher, memory, secrets }
     }
 
     /// The bytes of the envelopes if each fact leads to one.

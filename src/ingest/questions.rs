@@ -1,12 +1,13 @@
 //! The questions of a log, followed from draft to draft.
 
-use crate::log::question::{CLOSED_QUESTIONS_MAX, Question, QuestionState};
+use crate::log::control::TOOL_BYTES_MAX;
+use crate::log::question::{CLOSED_QUESTIONS_MAX, Publishers, Question, QuestionState};
 use crate::model::json::hash_sorted;
 use crate::model::version::QUESTION_VERSION;
 use crate::model::{ActionId, ActionOutcome, Audience, CallFact, Draft, Envelope, EventType, Sequence, ToolCallId};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// Calls whose input may still become a question's.
+/// Calls whose input and tool may still become a question's.
 const INPUTS_MAX: usize = 64;
 /// Pending questions of one call whose input is followed: each input changes all of them.
 const CALL_QUESTIONS_MAX: usize = 256;
@@ -26,6 +27,8 @@ pub(super) struct Questions {
     changed: BTreeSet<ActionId>,
     /// Hashes of the last inputs. Only a cache: after a restart, an input counts as not known.
     inputs: VecDeque<(ToolCallId, Box<str>)>,
+    /// The tools of the last calls. Only a cache: after a restart, a call's tool counts as not known.
+    tools: VecDeque<(ToolCallId, Box<str>)>,
 }
 
 /// What a draft says about a call's input.
@@ -63,6 +66,16 @@ impl Questions {
         self.known.get(action)
     }
 
+    /// The tool of one of the last calls.
+    pub fn tool_of(&self, call: &ToolCallId) -> Option<&str> {
+        self.tools.iter().find(|(known, _)| known == call).map(|(_, tool)| &**tool)
+    }
+
+    /// The pending questions about a call.
+    pub fn about_call(&self, call: &ToolCallId) -> impl Iterator<Item = &ActionId> {
+        self.by_call.get(call).into_iter().flatten()
+    }
+
     /// The actions whose questions changed since the last call.
     pub fn take_changed(&mut self) -> BTreeSet<ActionId> {
         std::mem::take(&mut self.changed)
@@ -70,16 +83,16 @@ impl Questions {
 
     /// Notes what a draft changes of a question, and marks a draft that makes it another version.
     ///
-    /// [`Self::place`] follows once the draft has its place.
-    pub fn mark(&mut self, draft: &mut Draft) {
+    /// [`Self::place`] follows once the draft has its place. `publisher` is the `sub` of the token that published it.
+    pub fn mark(&mut self, draft: &mut Draft, publisher: Option<&str>) {
         match draft.event_type {
-            EventType::ActionRequired => self.mark_request(draft),
+            EventType::ActionRequired => self.mark_request(draft, publisher),
             EventType::ToolStarted | EventType::ToolArgs => self.mark_input(draft),
             _ => {}
         }
     }
 
-    fn mark_request(&mut self, draft: &mut Draft) {
+    fn mark_request(&mut self, draft: &mut Draft, publisher: Option<&str>) {
         remove_member(draft, QUESTION_VERSION);
         let Some(action) = draft.ids.action.clone() else { return };
         let content = content_of(draft);
@@ -93,7 +106,10 @@ impl Questions {
             (question.whole.since, question.request.since) = (Sequence::NONE, Sequence::NONE);
         }
         if is_opened {
-            question.opened = Sequence::NONE;
+            (question.opened, question.publishers) = (Sequence::NONE, Publishers::default());
+        }
+        if let Some(sub) = publisher {
+            question.publishers.add(sub);
         }
         if is_opened || is_other {
             question.changed = Sequence::NONE;
@@ -112,6 +128,14 @@ impl Questions {
 
     fn mark_input(&mut self, draft: &mut Draft) {
         remove_member(draft, QUESTION_VERSION);
+        let tool = draft.payload.as_fact().and_then(|fact: &CallFact| fact.tool_name.as_deref());
+        if let (Some(call), Some(tool)) = (&draft.ids.tool_call, tool.filter(|tool| tool.len() <= TOOL_BYTES_MAX))
+            && self.tool_of(call) != Some(tool)
+        {
+            self.tools.retain(|(known, _)| known != call);
+            self.tools.truncate(INPUTS_MAX - 1);
+            self.tools.push_front((call.clone(), tool.into()));
+        }
         let (Some(call), Some(input)) = (&draft.ids.tool_call, Input::of(draft)) else { return };
         // Versions are visible, so an input that users may not see makes none. It still moves the question's place.
         let is_shown = draft.audience == Audience::User;

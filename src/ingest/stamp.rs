@@ -10,20 +10,21 @@ use super::writer::{EventIds, LogWriter};
 use crate::environment::Environment;
 use crate::guard::{Guarded, Policy};
 use crate::log::commit::{Preview, Summary, count_of};
-use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction, PendingDetail};
+use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction, PendingDetail, WaitState};
 use crate::log::hash_chain::ChainEnd;
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::decided_by::{DECIDED_BY, DecidedBy, RESOLVED_BY, by_runtime, is_by_runtime};
-use crate::model::fact::{ActionFact, RunFact};
+use crate::model::fact::RunFact;
 use crate::model::halves::Halves;
 use crate::model::time::parse_time;
 use crate::model::visibility::{self, Visibility};
 use crate::model::{
-    ActionId, Audience, BlobId, Control, ControlId, Draft, Envelope, EventType, Ids, MemberRef, Phase, ReceivedAt, RunId,
-    Sequence, SessionId, WordsFact,
+    ActionId, Audience, BlobId, Control, ControlId, Draft, Envelope, EventType, Ids, MemberRef, Payload, Phase, ReceivedAt,
+    RunId, Sequence, SessionId, WordsFact,
 };
 use crate::source::agent_ui;
 use crate::source::ledger::{Ledger, RunState, Violation};
+use crate::waits::approvals_of;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -40,6 +41,8 @@ pub(super) struct StampContext<'p> {
     pub now: jiff::Timestamp,
     /// Whether the drafts may have marks of halves.
     pub halves: Halves,
+    /// The `sub` of the token that published the drafts.
+    pub publisher: Option<&'p str>,
 }
 
 /// What stamping has made of a delivery so far.
@@ -91,13 +94,13 @@ impl LogWriter {
             if source.is_some() {
                 self.attribute(draft, context.now);
             }
-            match self.ledger.record(draft, index).or_else(|| unreadable_deadline(draft, index)) {
+            match self.ledger.record(draft, index).or_else(|| unreadable_wait(draft, index)) {
                 Some(violation) if stamped.violations.len() < VIOLATIONS_MAX => stamped.violations.push(violation),
                 Some(_) => stamped.violations_omitted += 1,
                 None => {}
             }
             // The ledger has named the draft's call.
-            self.questions.mark(draft);
+            self.questions.mark(draft, context.publisher);
             let Self { id, ledger, guard, summary, seen_runs, event_ids, attempt_starts, questions, hash_chain, .. } = self;
             let mut encoder =
                 RowEncoder { log: id, ledger, summary, seen_runs, event_ids, attempt_starts, questions, hash_chain };
@@ -157,6 +160,11 @@ impl LogWriter {
         if let Some(claimed) = draft.extra.shift_remove(DECIDED_BY).filter(|claimed| !is_by_runtime(claimed)) {
             draft.extra.entry(RESOLVED_BY).or_insert(claimed);
         }
+        if matches!(draft.event_type, EventType::ActionReminded | EventType::ActionEscalated) {
+            // Only the server reminds.
+            draft.payload = Payload::empty(&draft.event_type);
+            draft.extra.clear();
+        }
         let Some(action) = draft.ids.action.as_ref().filter(|_| draft.event_type == EventType::ActionResolved) else { return };
         let outcome = draft.text("outcome");
         match self.decision_behind(action, outcome) {
@@ -179,7 +187,7 @@ impl LogWriter {
             (ControlState::Acked, ..) => record.submitted_after >= asked,
             (ControlState::Open, ..) => record.attempt > 0,
         };
-        let decisions = self.controls.values().filter(|record| record.is_decision_of(action));
+        let decisions = self.controls.values().filter(|record| record.is_decision_of(action) && !record.is_held());
         decisions.filter(led).max_by_key(|record| record.queue_position)
     }
 
@@ -256,8 +264,15 @@ impl RowEncoder<'_> {
         if let Some(asked) = PendingAction::of(&envelope.draft) {
             let asked_at = i64::try_from(self.event_ids.millis).unwrap_or(i64::MAX);
             let options = asked.options.clone();
-            remember(self.summary, asked, PendingDetail { asked_at, sequence, control: None, options });
+            let mut wait = WaitState::of(&envelope.draft);
+            let call = envelope.draft.ids.tool_call.as_ref();
+            if let Some(tool) = call.and_then(|call| self.questions.tool_of(call)) {
+                wait.set_tool_of_call(tool);
+            }
+            let wait = wait.into_stored();
+            remember(self.summary, asked, PendingDetail { asked_at, sequence, control: None, options, wait });
         }
+        self.name_tool(&envelope.draft);
         if envelope.draft.event_type.begins_run(&envelope.draft.phase) && self.summary.agent.is_none() {
             self.summary.agent.clone_from(&envelope.draft.ids.agent);
         }
@@ -278,6 +293,20 @@ impl RowEncoder<'_> {
     }
 }
 
+impl RowEncoder<'_> {
+    /// Names the tool of pending actions that were asked before their call named it.
+    fn name_tool(&mut self, draft: &Draft) {
+        let is_call = matches!(draft.event_type, EventType::ToolStarted | EventType::ToolArgs);
+        let Some(call) = draft.ids.tool_call.as_ref().filter(|_| is_call) else { return };
+        let Some(tool) = self.questions.tool_of(call) else { return };
+        for action in self.questions.about_call(call) {
+            if let Some(wait) = self.summary.extension.actions.get_mut(action).and_then(|detail| detail.wait.as_mut()) {
+                wait.set_tool_of_call(tool);
+            }
+        }
+    }
+}
+
 /// Whether the draft decides an action, or reports that a runtime did.
 fn is_decision(draft: &Draft) -> bool {
     match draft.event_type {
@@ -288,28 +317,40 @@ fn is_decision(draft: &Draft) -> bool {
 }
 
 /// Remembers a pending action. One that is asked again keeps the time of its first request, and needs another decision.
+///
+/// It also keeps the steps of rules that were done, unless a decision was under way: then its wait begins again.
 fn remember(summary: &mut Summary, asked: PendingAction, detail: PendingDetail) {
     let Summary { pending_actions, extension, .. } = summary;
     pending_actions.retain(|known| known.action != asked.action);
     let known = extension.actions.remove(&asked.action);
     if pending_actions.len() < PENDING_ACTIONS_MAX {
-        let asked_at = known.map_or(detail.asked_at, |known| known.asked_at);
-        extension.actions.insert(asked.action.clone(), PendingDetail { asked_at, ..detail });
+        let mut detail = detail;
+        if let Some(known) = known {
+            let mut wait = detail.wait.take().map_or_else(WaitState::default, |wait| *wait);
+            let before = known.wait.unwrap_or_default();
+            (wait.since, wait.steps) = match known.control {
+                Some(_) => (Some(detail.asked_at), 0),
+                None => (before.since, before.steps),
+            };
+            (detail.asked_at, detail.wait) = (known.asked_at, wait.into_stored());
+        }
+        extension.actions.insert(asked.action.clone(), detail);
         pending_actions.push(asked);
     }
 }
 
-/// Names an action whose deadline cannot be read: it counts as none.
-fn unreadable_deadline(draft: &Draft, index: u64) -> Option<Violation> {
+/// Names an action that states its wait in a form that cannot be read: it counts as not stated,
+/// and a number of approvals that is too large as the largest.
+fn unreadable_wait(draft: &Draft, index: u64) -> Option<Violation> {
     let action = draft.ids.action.as_ref().filter(|_| draft.event_type == EventType::ActionRequired)?;
-    let fact = draft.fact::<ActionFact>();
-    let deadline = fact.expires_at.as_deref().filter(|deadline| !deadline.is_null())?;
-    parse_time(deadline).is_none().then(|| Violation {
-        index,
-        code: "unreadable_deadline",
-        event_type: draft.event_type.as_str().into(),
-        thing: format!("action:{action}"),
-    })
+    let stated = |member| draft.member(member).map(MemberRef::into_value).filter(|stated| !stated.is_null());
+    let code = match (stated("expiresAt"), stated("approvals"), stated("onExpiry")) {
+        (Some(deadline), ..) if parse_time(&deadline).is_none() => "unreadable_deadline",
+        (_, Some(approvals), _) if !approvals_of(&approvals).1 => "unreadable_approvals",
+        (.., Some(wish)) if wish != "reject" && wish != "approve" => "unreadable_on_expiry",
+        _ => return None,
+    };
+    Some(Violation { index, code, event_type: draft.event_type.as_str().into(), thing: format!("action:{action}") })
 }
 
 /// Turns an end that may be an abort into a cancellation, because a control asked to stop the run.

@@ -16,6 +16,7 @@ use crate::model::{
     ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, Owner, Phase, RunId, Scope, Sequence,
 };
 use crate::source::ledger::RunState;
+use crate::waits::{WaitVerdict, approvals_of, risk_of};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -107,6 +108,9 @@ pub struct ControlRecord {
     /// The actions that the message supersedes, at most [`PENDING_ACTIONS_MAX`] of each log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub supersedes: Vec<SupersededAction>,
+    /// Present for one of several approvals that an action needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
     /// The hash of the redacted request. The same id with another fingerprint is a conflict.
     #[serde(rename = "print")]
     pub fingerprint: String,
@@ -152,6 +156,12 @@ impl ControlRecord {
         self.targets.contains_key("actionId")
     }
 
+    /// Whether it is an approval that is not handed out itself: others are missing, or another control stands for it.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.approval.as_ref().is_some_and(|approval| approval.approvers.is_empty())
+    }
+
     /// Whether it decides this action, and not only concerns it.
     #[must_use]
     pub fn is_decision_of(&self, action: &ActionId) -> bool {
@@ -171,13 +181,17 @@ impl ControlRecord {
     pub fn change_draft(&self, change: ControlChange, is_run: bool) -> Draft {
         let (status, phase) = match change {
             ControlChange::Submitted => ("submitted", Phase::Submitted),
+            ControlChange::Released => ("released", Phase::Submitted),
             ControlChange::Claimed => ("claimed", Phase::Routing),
             ControlChange::Acked => ("acked", Phase::Accepted),
             ControlChange::Nacked | ControlChange::Requeued => ("nacked", Phase::Failed),
             ControlChange::Expired => ("expired", Phase::Cancelled),
         };
         // A queued or claimed control has no outcome that needs a reason.
-        let reason = self.reason.as_deref().filter(|_| !matches!(change, ControlChange::Submitted | ControlChange::Claimed));
+        let reason = self
+            .reason
+            .as_deref()
+            .filter(|_| !matches!(change, ControlChange::Submitted | ControlChange::Released | ControlChange::Claimed));
         let mut draft = Draft::new(EventType::ControlChanged).with_fact(|control: &mut ControlFact| {
             control.status = Some(status.into());
             control.control_id = Some(Box::new(self.id.as_str().into()));
@@ -185,6 +199,10 @@ impl ControlRecord {
             control.requeued = (change == ControlChange::Requeued).then_some(true);
             control.reason = reason.map(|reason| Box::new(reason.into()));
             control.decided_by = self.decided_by.as_ref().map(|by| Box::new(by.to_value()));
+            if let Some(approval) = &self.approval {
+                (control.have, control.need) = (Some(approval.have.into()), Some(approval.need.into()));
+                control.lead = approval.lead.as_ref().map(|lead| lead.as_str().into());
+            }
         });
         (draft.phase, draft.ids, draft.audience) = (phase, self.ids(), self.audience);
         draft.control = Some(self.control.clone());
@@ -193,6 +211,21 @@ impl ControlRecord {
         }
         draft
     }
+}
+
+/// One of several approvals that an action needs. The first one is handed out, once there are enough.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Approval {
+    /// The approvals of the action, at the last change of this control.
+    pub have: u32,
+    pub need: u32,
+    /// All who approved, of the control that is handed out. Empty for every other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvers: Vec<DecidedBy>,
+    /// The control that is handed out for this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lead: Option<ControlId>,
 }
 
 /// How a message waits.
@@ -246,6 +279,8 @@ pub fn closed_draft(outcome: ActionOutcome, action: ActionId, agent: Option<Agen
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlChange {
     Submitted,
+    /// The approvals that its action needs are complete, and it is handed out for all.
+    Released,
     Claimed,
     Acked,
     Nacked,
@@ -322,6 +357,46 @@ pub struct PendingDetail {
     /// All of [`PendingAction::options`].
     #[serde(default, with = "option_codes")]
     pub options: Vec<OfferedOption>,
+    /// What the rules for actions that wait need. `None`: its defaults.
+    #[serde(default)]
+    pub wait: Option<Box<WaitState>>,
+}
+
+/// How a pending action waits, by its own words and by the rules of [`waits`](crate::waits).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitState {
+    /// The tool that it is about.
+    #[serde(default)]
+    pub tool: Option<Box<str>>,
+    /// Whether it is about a call whose tool is not known.
+    #[serde(default)]
+    pub is_tool_unknown: bool,
+    /// Its risk in lower case.
+    #[serde(default)]
+    pub risk: Option<Box<str>>,
+    /// What its runtime asks for at the deadline.
+    #[serde(default)]
+    pub on_expiry: Option<WaitVerdict>,
+    /// When its steps began to count, in milliseconds since 1970, if not when it was asked first.
+    #[serde(default)]
+    pub since: Option<i64>,
+    /// The steps of rules that were done.
+    #[serde(default)]
+    pub steps: u32,
+    /// The approvals that its runtime asks for; 0 if it does not say.
+    #[serde(default)]
+    pub approvals: u32,
+}
+
+/// What the server did about an action that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitProgress {
+    pub action: ActionId,
+    /// The steps of rules that were done.
+    pub steps: u32,
+    /// Another deadline, in milliseconds since 1970.
+    pub deadline: Option<i64>,
 }
 
 /// The ids of one action's options that the log remembers, in bytes.
@@ -329,8 +404,41 @@ pub struct PendingDetail {
 /// The log's summary, which each commit may save, holds the options of all pending actions.
 const OPTION_IDS_BYTES_MAX: usize = 2048;
 
-/// The longest remembered action kind, in bytes.
+/// The longest remembered action kind and risk, in bytes.
 const KIND_BYTES_MAX: usize = 64;
+
+/// The longest remembered tool name, in bytes.
+pub const TOOL_BYTES_MAX: usize = 256;
+
+impl WaitState {
+    /// What a request says of its wait.
+    #[must_use]
+    pub fn of(draft: &Draft) -> Self {
+        let text = |member: &str, bytes_max: usize| draft.member(member)?.text().filter(|text| text.len() <= bytes_max);
+        let on_expiry = match text("onExpiry", KIND_BYTES_MAX) {
+            Some("reject") => Some(WaitVerdict::Reject),
+            Some("approve") => Some(WaitVerdict::Approve),
+            _ => None,
+        };
+        let (tool, risk) = (text("toolName", TOOL_BYTES_MAX), text("risk", KIND_BYTES_MAX));
+        let is_tool_unknown = tool.is_none() && (draft.ids.tool_call.is_some() || draft.member("toolName").is_some());
+        let approvals = draft.member("approvals").map_or(0, |stated| approvals_of(&stated.to_value()).0);
+        Self { tool: tool.map(Into::into), is_tool_unknown, risk: risk.map(risk_of), on_expiry, since: None, steps: 0, approvals }
+    }
+
+    /// Names the tool of the call that the action is about, unless the action names one.
+    pub fn set_tool_of_call(&mut self, tool: &str) {
+        if std::mem::take(&mut self.is_tool_unknown) {
+            self.tool = Some(tool.into());
+        }
+    }
+
+    /// The state as a detail stores it.
+    #[must_use]
+    pub fn into_stored(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
+    }
+}
 
 impl PendingAction {
     /// The pending action that a fact requests; `None` for a fact that requests none.
@@ -436,7 +544,7 @@ mod tests {
         let asked = asked(&kinds.iter().map(|kind| json!({"optionId": kind, "kind": kind})).collect());
         assert_eq!(asked.options.len(), kinds.len());
         let (detail, sequence) = (asked.options.clone(), Sequence(1));
-        let detail = PendingDetail { asked_at: 0, sequence, control: None, options: detail };
+        let detail = PendingDetail { asked_at: 0, sequence, control: None, options: detail, wait: None };
         assert_eq!(stored::restore::<PendingDetail>(&stored::save(&detail)).unwrap(), detail);
         assert_eq!(serde_json::from_value::<PendingDetail>(serde_json::to_value(&detail).unwrap()).unwrap(), detail);
         let flags: BTreeMap<_, _> =

@@ -1,14 +1,15 @@
-//! The deadlines of pending actions, ordered by time.
+//! The deadlines of pending actions, and the steps of rules on them, ordered by time.
 //!
-//! An in-memory index over the logs' summaries. The server reads it from the store at start, so that it also finds the
-//! deadlines that passed while it was down; the applier updates it. It costs two ids and two numbers per deadline, of at
-//! most [`PENDING_ACTIONS_MAX`](super::control::PENDING_ACTIONS_MAX) actions per log.
+//! An in-memory index over the logs' summaries. The server reads it from the store at start, so that it also finds what
+//! fell due while it was down; the applier updates it. It costs what rules must know per pending action, of at most [`PENDING_ACTIONS_MAX`](super::control::PENDING_ACTIONS_MAX) actions per log.
 
 use super::LogId;
 use super::summary::Summary;
 use crate::model::ActionId;
+use crate::waits::{WaitRules, WaitingAction};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use tokio::sync::broadcast;
 
 /// Expired actions that a slow subscriber may still receive.
@@ -29,15 +30,16 @@ pub struct Deadlines {
 
 #[derive(Default)]
 struct DeadlineTable {
+    rules: Arc<WaitRules>,
     /// The actions by the time of their next check.
     by_time: BTreeSet<(i64, ActionOfLog)>,
     actions: HashMap<ActionOfLog, Deadline>,
 }
 
 struct Deadline {
-    at: i64,
-    /// Later than the deadline for an action that an owner has answered.
-    check_at: i64,
+    action: WaitingAction,
+    /// Later than what is due, for an action that an owner has answered. `None`: nothing will be due.
+    check_at: Option<i64>,
 }
 
 impl Default for Deadlines {
@@ -49,10 +51,15 @@ impl Default for Deadlines {
 impl Deadlines {
     /// Replaces a log's previous summary by its new one. `before` is `None` for a new log.
     pub fn apply(&self, log: &LogId, before: Option<&Summary>, now: &Summary) {
-        let before = before.map_or(&[][..], |before| &before.pending_actions);
-        if before == now.pending_actions {
+        let is_same = |before: &Summary| {
+            before.pending_actions == now.pending_actions
+                && before.extension.actions == now.extension.actions
+                && before.agent == now.agent
+        };
+        if before.map_or_else(|| now.pending_actions.is_empty(), is_same) {
             return;
         }
+        let before = before.map_or(&[][..], |before| &before.pending_actions);
         let of_log = |action: &ActionId| ActionOfLog { log: log.clone(), action: action.clone() };
         let mut inner = self.inner.lock();
         let pending: HashSet<_> = now.pending_actions.iter().map(|pending| &pending.action).collect();
@@ -60,7 +67,7 @@ impl Deadlines {
             inner.remove(&of_log(&gone.action));
         }
         for pending in &now.pending_actions {
-            inner.set(of_log(&pending.action), pending.expires_at);
+            inner.set(of_log(&pending.action), now.waiting(pending));
         }
     }
 
@@ -69,6 +76,22 @@ impl Deadlines {
         let mut inner = self.inner.lock();
         inner.by_time.retain(|(_, action)| action.log != *log);
         inner.actions.retain(|action, _| action.log != *log);
+    }
+
+    /// Sets the rules for actions that wait.
+    pub fn set_rules(&self, rules: WaitRules) {
+        let mut inner = self.inner.lock();
+        inner.rules = Arc::new(rules);
+        for (action, deadline) in std::mem::take(&mut inner.actions) {
+            deadline.check_at.map(|at| inner.by_time.remove(&(at, action.clone())));
+            inner.set(action, deadline.action);
+        }
+    }
+
+    /// The rules for actions that wait.
+    #[must_use]
+    pub fn rules(&self) -> Arc<WaitRules> {
+        self.inner.lock().rules.clone()
     }
 
     /// Up to `max` actions whose deadline or next check has passed, the oldest first.
@@ -81,10 +104,10 @@ impl Deadlines {
     /// Checks an action again at a later time.
     pub fn postpone(&self, action: &ActionOfLog, until: i64) {
         let mut inner = self.inner.lock();
-        let DeadlineTable { by_time, actions } = &mut *inner;
+        let DeadlineTable { by_time, actions, .. } = &mut *inner;
         if let Some(deadline) = actions.get_mut(action) {
-            by_time.remove(&(deadline.check_at, action.clone()));
-            deadline.check_at = until;
+            deadline.check_at.map(|at| by_time.remove(&(at, action.clone())));
+            deadline.check_at = Some(until);
             by_time.insert((until, action.clone()));
         }
     }
@@ -103,20 +126,19 @@ impl Deadlines {
 }
 
 impl DeadlineTable {
-    fn set(&mut self, action: ActionOfLog, at: Option<i64>) {
-        if self.actions.get(&action).map(|known| known.at) == at {
+    fn set(&mut self, action: ActionOfLog, waiting: WaitingAction) {
+        if self.actions.get(&action).is_some_and(|known| known.action == waiting) {
             return;
         }
         self.remove(&action);
-        if let Some(at) = at {
-            self.by_time.insert((at, action.clone()));
-            self.actions.insert(action, Deadline { at, check_at: at });
-        }
+        let check_at = self.rules.next_at(&waiting);
+        self.by_time.extend(check_at.map(|at| (at, action.clone())));
+        self.actions.insert(action, Deadline { action: waiting, check_at });
     }
 
     fn remove(&mut self, action: &ActionOfLog) {
-        if let Some(deadline) = self.actions.remove(action) {
-            self.by_time.remove(&(deadline.check_at, action.clone()));
+        if let Some(Deadline { check_at: Some(at), .. }) = self.actions.remove(action) {
+            self.by_time.remove(&(at, action.clone()));
         }
     }
 }
@@ -124,8 +146,8 @@ impl DeadlineTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::control::PendingAction;
-    use crate::model::RunId;
+    use crate::log::control::{PendingAction, PendingDetail};
+    use crate::model::{RunId, Sequence};
 
     fn action(id: &str) -> ActionId {
         ActionId::new(id).unwrap()
@@ -164,5 +186,22 @@ mod tests {
         deadlines.forget(&log);
         let inner = deadlines.inner.lock();
         assert!(inner.by_time.is_empty() && inner.actions.is_empty(), "no trace of the log is left");
+    }
+
+    #[test]
+    fn rules_that_are_set_later_make_steps_of_the_actions_that_wait() {
+        let (deadlines, log) = (Deadlines::default(), LogId::Run(RunId::new("r").unwrap()));
+        let mut summary = summary_of(&[("a", None)]);
+        let detail = |asked_at| PendingDetail { asked_at, sequence: Sequence(1), control: None, options: Vec::new(), wait: None };
+        summary.extension.actions.insert(action("a"), detail(1000));
+        deadlines.apply(&log, None, &summary);
+        assert_eq!(due(&deadlines, i64::MAX), [""; 0]);
+        let rule = serde_json::from_str(r#"{"after": 2, "then": "remind"}"#).unwrap();
+        deadlines.set_rules(WaitRules::new(vec![rule], |_| false, true).unwrap());
+        assert_eq!((due(&deadlines, 2999), due(&deadlines, 3000)), (vec![], vec!["a".into()]));
+        let mut decided = summary.clone();
+        decided.extension.actions.get_mut(&action("a")).unwrap().control = "c".parse().ok();
+        deadlines.apply(&log, Some(&summary), &decided);
+        assert_eq!(due(&deadlines, i64::MAX), [""; 0], "a step stops with the decision");
     }
 }

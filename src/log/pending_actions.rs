@@ -293,8 +293,8 @@ mod tests {
             draft.ids.agent = agent.parse().ok();
             let pending = PendingAction::of(&draft).unwrap();
             summary.run.pending.insert(pending.action.as_str());
-            let detail =
-                PendingDetail { asked_at: *asked_at, sequence: Sequence(n as u64 + 1), control: None, options: Vec::new() };
+            let sequence = Sequence(n as u64 + 1);
+            let detail = PendingDetail { asked_at: *asked_at, sequence, control: None, options: Vec::new(), wait: None };
             summary.extension.actions.insert(pending.action.clone(), detail);
             summary.pending_actions.push(pending);
         }

@@ -5,6 +5,7 @@
 use super::{LogId, StoreError};
 use crate::model::{Sequence, ToolCallId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Closed questions that a log remembers, so that a late decision learns why it is refused, and so that a question under
 /// an id that was used before is another version.
@@ -40,6 +41,33 @@ impl Default for Version {
     }
 }
 
+/// The most publishers of one question that a log remembers. With more, each `sub` counts as one of them.
+pub const PUBLISHERS_MAX: usize = 32;
+
+/// The `sub`s of the tokens that published a question.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Publishers(BTreeSet<Box<str>>);
+
+impl Publishers {
+    pub fn add(&mut self, sub: &str) {
+        if self.0.len() <= PUBLISHERS_MAX {
+            self.0.insert(sub.into());
+        }
+    }
+
+    /// Whether this `sub` is among them, or could be.
+    #[must_use]
+    pub fn include(&self, sub: &str) -> bool {
+        self.0.len() > PUBLISHERS_MAX || self.0.contains(sub)
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// An action, by its requests and the input of its call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -66,6 +94,9 @@ pub struct Question {
     /// The call whose input it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<ToolCallId>,
+    /// Who published its requests.
+    #[serde(default, skip_serializing_if = "Publishers::is_empty")]
+    pub publishers: Publishers,
     /// The hash of the call's input; `None` while the whole input is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Box<str>>,

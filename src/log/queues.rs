@@ -6,6 +6,7 @@
 //! * A queue is first in, first out, over all runs of its agent. A released control returns to its old position.
 //! * A leased control belongs to one claimant until the lease ends. Leases exist only here: a starting server knows
 //!   none, and every control that was leased is queued again, one attempt older.
+//! * An approval that others must join is not leased until they have.
 //! * No claimant gets an obsolete control ([`OpenControl::obsolete_reason`]).
 //! * A message that waits ([`WaitTerms`]) is not leased while an action of its agent is pending in its session; the
 //!   caller says which agents ask (`super::pending_actions`). Its time to live starts when nothing holds it back.
@@ -49,6 +50,8 @@ struct QueuedControl {
     is_undelivered: bool,
     lease: Option<Lease>,
     wait: Option<Wait>,
+    /// Whether it is an approval that is not handed out.
+    is_approval: bool,
 }
 
 /// How a message waits for the pending actions of its agent.
@@ -147,6 +150,7 @@ impl Queues {
             let terms = now.extension.waiting.get(&open.queue_position);
             let wait = terms.map(|terms| Wait { terms: *terms, was_held: false });
             is_due |= inner.upsert((log, now.scope(log)), open, wait, open.obsolete_reason(&now.run).is_some());
+            inner.hold_approval(open, now.extension.held.contains(&open.queue_position));
         }
         drop(inner);
         if is_due {
@@ -222,7 +226,7 @@ impl Queues {
                 break;
             }
             let Some(item) = inner.items.get_mut(queue_position) else { continue };
-            if item.is_obsolete || item.is_unstarted() || !covers(&item.scope) || item.is_held(&holds_back) {
+            if item.is_obsolete || item.is_approval || item.is_unstarted() || !covers(&item.scope) || item.is_held(&holds_back) {
                 continue;
             }
             if item.needs_room() && room.as_mut().is_some_and(|room| !room.take(&item.scope)) {
@@ -390,11 +394,29 @@ impl QueueTable {
             return is_news;
         }
         let log = log.clone();
-        let item = QueuedControl { log, scope, open: open.clone(), is_obsolete, is_undelivered: false, lease: None, wait };
+        let item = QueuedControl {
+            log,
+            scope,
+            open: open.clone(),
+            is_obsolete,
+            is_undelivered: false,
+            lease: None,
+            wait,
+            is_approval: false,
+        };
         let is_due = is_obsolete || item.is_unstarted();
         self.items.insert(open.queue_position, item);
         self.enqueue(open.queue_position, &open.agent);
         is_due
+    }
+
+    /// Holds an approval back, or releases it.
+    fn hold_approval(&mut self, open: &OpenControl, is_held: bool) {
+        let Some(item) = self.items.get_mut(&open.queue_position) else { return };
+        let is_released = std::mem::replace(&mut item.is_approval, is_held) && !is_held;
+        if is_released {
+            self.notify(&open.agent);
+        }
     }
 
     fn remove(&mut self, queue_position: u64) {

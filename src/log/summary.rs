@@ -5,10 +5,11 @@ use crate::log::{ListedLog, LoadedLog, LogId, META, StoreError};
 use crate::model::stored;
 use crate::model::{ActionId, AgentId, Audience, OwnerId, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
+use crate::waits::WaitingAction;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The summary of a log. Every append saves it; lists show it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +61,7 @@ pub struct Summary {
 }
 
 /// The fields of a [`SummaryExtension`], one byte each by default, as [`stored::save_extended`] needs it.
-const EXTENSION_FIELDS: usize = 7;
+const EXTENSION_FIELDS: usize = 8;
 
 /// What a summary has that earlier releases did not store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +82,9 @@ pub struct SummaryExtension {
     /// The bytes of the log's envelopes and bodies, counted if it has an owner.
     #[serde(default)]
     pub bytes: u64,
+    /// The queue positions of open approvals that are not handed out.
+    #[serde(default)]
+    pub held: BTreeSet<u64>,
 }
 
 /// The prefix of the keys of pending actions that the summary does not list. A value has a bit for each audience.
@@ -193,6 +197,26 @@ impl Summary {
     #[must_use]
     pub fn decider(&self, asker: Option<&AgentId>) -> AgentId {
         asker.or(self.agent.as_ref()).cloned().unwrap_or_else(|| AgentId::new(DEFAULT_AGENT).expect("a short name is an id"))
+    }
+
+    /// A pending action, as rules see it.
+    #[must_use]
+    pub fn waiting(&self, asked: &PendingAction) -> WaitingAction {
+        let detail = self.extension.actions.get(&asked.action);
+        let state = detail.and_then(|detail| detail.wait.as_deref()).cloned().unwrap_or_default();
+        WaitingAction {
+            agent: self.decider(asked.agent.as_ref()),
+            kind: asked.kind.clone(),
+            tool: state.tool,
+            is_tool_unknown: state.is_tool_unknown,
+            risk: state.risk,
+            on_expiry: state.on_expiry,
+            since: state.since.or_else(|| detail.map(|detail| detail.asked_at)).unwrap_or(i64::MAX),
+            expires_at: asked.expires_at,
+            steps: state.steps,
+            is_decided: detail.is_some_and(|detail| detail.control.is_some()),
+            approvals: state.approvals,
+        }
     }
 
     /// The state of the run, as this audience sees it.

@@ -45,6 +45,7 @@ use crate::model::AgentId;
 use crate::notify::webhook::Webhook;
 use crate::notify::{Engine, Notifier};
 use crate::record::signing::SigningKey;
+use crate::waits::WaitRules;
 use access::origin::{Hosts, Origins};
 use access::quota::{Client, ConnectionQuota, PublishLimits, RateLimit};
 use axum::Router;
@@ -374,6 +375,13 @@ impl Server {
     pub fn with_notifier(mut self, webhooks: Vec<Webhook>, public_url: Option<reqwest::Url>) -> Self {
         let app = Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared");
         app.notifier = Arc::new(Notifier::new(app.environment).with(webhooks, public_url));
+        self
+    }
+
+    /// Sets the rules for actions that wait.
+    #[must_use]
+    pub fn with_waits(self, rules: WaitRules) -> Self {
+        self.app.logs.deadlines().set_rules(rules);
         self
     }
 

@@ -82,6 +82,7 @@ mod translations;
 mod turn_runner;
 mod upgrade;
 mod vocabulary;
+mod waits;
 mod webhooks;
 mod whole;
 mod writers;

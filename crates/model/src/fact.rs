@@ -207,6 +207,8 @@ families! {
     Action: ActionFact in Box<ActionFact> = ActionRequired | ActionResolved;
     /// Controls on their way to their owner.
     Control: ControlFact in Box<ControlFact> = ControlChanged;
+    /// Steps of rules on actions that wait.
+    WaitStep: WaitStepFact in Box<WaitStepFact> = ActionReminded | ActionEscalated;
     /// Agents.
     Agent: AgentFact in Box<AgentFact> = AgentChanged | AgentSpawned | AgentCompleted;
     /// Tasks and work items.

@@ -134,6 +134,9 @@ family! {
         "versionId": "The version of the artifact.";
         "artifactRefs"; "evidenceRefs";
         expires_at: Box<Value> = "expiresAt": "The time until which the request can be answered, from its source.";
+        "approvals": "The number of people who must approve, 1 to 16. A rule of the operator may ask for more.";
+        "onExpiry":
+            "What the server decides at expiresAt: `reject`, or `approve`, if a rule of the operator allows that.";
         "policyScope": "The scope of the permission.";
         "parentRouting": "The agents through which a delegated request passed.";
         "agentName"; "teamName"; "runtimeEntity"; "resumeMode"; "sourceActionId"; "sourceToolCallId";
@@ -149,6 +152,19 @@ family! {
         attempt: Number = "attempt": "The number of the delivery.";
         requeued: bool = "requeued": "Whether the control is delivered again.";
         reason: Box<Value> = "reason": "Why the owner did not take it.";
+        have: Number = "have": "The approvals that the action has, of an action that needs several.";
+        need: Number = "need": "The approvals that the action needs.";
+        lead: String = "lead": "The control that is handed out for this approval.";
+    }
+}
+
+family! {
+    /// What the server says of a step of a rule, on an action that waits. Only the server writes it.
+    WaitStepFact {
+        step: Number = "step": "The number of the step among those of the action, from 1.";
+        at: String = "at": "When the server did it, RFC 3339 in UTC.";
+        rule: String = "rule": "The name of the rule. Users do not get it.";
+        to: Box<Value> = "to": "The receivers that the rule names. Users do not get them.";
     }
 }
 

@@ -144,7 +144,8 @@ taxonomy! {
         RemoteAgentStatus = "remote_agent_status", FileChange = "file_change", Error = "error", Diagnostic = "diagnostic",
     }
 
-    /// The event type, `type` on the wire: the 52 of seed 003, and Proscenium's own `control.changed`.
+    /// The event type, `type` on the wire: the 52 of seed 003, and Proscenium's own: `control.changed`, `action.reminded`
+    /// and `action.escalated`.
     EventType {
         SessionOpened = "session.opened", SessionHydrated = "session.hydrated", SessionUpdated = "session.updated",
         SessionClosed = "session.closed",
@@ -167,7 +168,7 @@ taxonomy! {
         ArtifactDeleted = "artifact.deleted", ArtifactChanged = "artifact.changed", EvidenceChanged = "evidence.changed",
         StateSnapshot = "state.snapshot", StateDelta = "state.delta", MessagesSnapshot = "messages.snapshot",
         DiagnosticChanged = "diagnostic.changed", MetricChanged = "metric.changed",
-        ControlChanged = "control.changed",
+        ControlChanged = "control.changed", ActionReminded = "action.reminded", ActionEscalated = "action.escalated",
     }
 }
 
@@ -257,6 +258,8 @@ pub static EVENT_TYPES: &[(EventType, EventDefaults)] = &{
         row(E::DiagnosticChanged, O::Diagnostics, S::Run, P::Unknown, U::Diagnostics, K::DiagnosticsLog, A::Internal),
         row(E::MetricChanged, O::Diagnostics, S::Run, P::Unknown, U::Diagnostics, K::DiagnosticsLog, A::Internal),
         row(E::ControlChanged, O::Session, S::Run, P::Submitted, U::Composer, K::Archive, A::User),
+        row(E::ActionReminded, O::Policy, S::ActionRequest, P::Waiting, U::Hitl, K::Archive, A::User),
+        row(E::ActionEscalated, O::Policy, S::ActionRequest, P::Waiting, U::Hitl, K::Archive, A::User),
     ]
 };
 
@@ -321,7 +324,7 @@ impl EventType {
         if matches!(self, Self::Other(_)) {
             return match self.as_str().split('.').next() {
                 // New members of families that are internal by rule stay in their family.
-                Some("diagnostic" | "metric") => &EVENT_TYPES[Self::NAMES.len() - 3].1,
+                Some("diagnostic" | "metric") => Self::DiagnosticChanged.defaults(),
                 _ => &UNKNOWN_EVENT_TYPE,
             };
         }
@@ -371,8 +374,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_52_event_types_of_the_seed_and_one_extension_have_defaults() {
-        assert_eq!(EventType::NAMES.len(), 53);
+    fn the_52_event_types_of_the_seed_and_three_extensions_have_defaults() {
+        assert_eq!(EventType::NAMES.len(), 55);
         let rows: Vec<_> = EVENT_TYPES.iter().map(|(event_type, _)| event_type.as_str()).collect();
         assert_eq!(rows, EventType::NAMES);
     }

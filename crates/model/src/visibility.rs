@@ -7,7 +7,7 @@
 use super::audience::Audience;
 use super::decided_by::{self, DECIDED_BY};
 use super::envelope::{Draft, Envelope};
-use super::fact::{MemberRef, Payload, RunFact};
+use super::fact::{MemberRef, Payload, RunFact, WaitStepFact};
 use super::id::EvidenceId;
 use super::options;
 use super::taxonomy::{EventType, Persistence, Phase, Scope, Surface};
@@ -190,11 +190,18 @@ pub fn without_call<'d>(envelope: &Envelope<'d>, reader: Audience) -> Envelope<'
     trimmed
 }
 
-/// `envelope` without the person who decided, for users. `None`: this reader gets it as it is.
+/// `envelope` without the person who decided, and without the rule and the receivers of a step, for users. `None`: this
+/// reader gets it as it is.
 #[must_use]
 pub fn without_person<'d>(envelope: &Envelope<'d>, reader: Audience) -> Option<Envelope<'d>> {
     if reader != Audience::User {
         return None;
+    }
+    if envelope.draft.payload.as_fact().is_some_and(|step: &WaitStepFact| step.rule.is_some() || step.to.is_some()) {
+        let mut public = envelope.clone();
+        let step = public.draft.to_mut().payload.fact_mut::<WaitStepFact>();
+        step.into_iter().for_each(|step| (step.rule, step.to) = (None, None));
+        return Some(public);
     }
     let decided_by = decided_by::without_person(envelope.draft.payload.get(DECIDED_BY)?)?;
     let mut public = envelope.clone();

@@ -10,12 +10,13 @@ use super::members::{
 };
 use super::{ACTION_KIND as KIND, FoldState, bodies, carry, stated, subject, tool_call};
 use proscenium_model::decided_by;
-use proscenium_model::fact::{ActionFact, ControlFact};
+use proscenium_model::fact::{ActionFact, ControlFact, WaitStepFact};
 use proscenium_model::options::{Effect, OPTIONS_MAX, Width};
 use proscenium_model::time::parse_time;
 use proscenium_model::visibility::CALL_WITHHELD;
 use proscenium_model::{ActionKind, ActionOutcome, EventType, Surface, ToolCallId, options};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 content! {
     ACTION = "action" of ActionFact {
@@ -52,6 +53,9 @@ content! {
     "resolvedBy": Any, Sometimes as RESOLVED_BY, "Who resolved the action, as its producer says.";
     "questionVersion": Any, Sometimes as QUESTION_VERSION,
         "The version of the question, from the second on: another content is another version.";
+    "quorum": Any, Sometimes as QUORUM with quorum_schema(), "The approvals so far, of an action that needs several.";
+    "reminded": Any, Sometimes as REMINDED with step_schema(), "The last reminder that a rule of the operator sent.";
+    "escalated": Any, Sometimes as ESCALATED with step_schema(), "The last time that a rule of the operator told further receivers.";
     "withheld": Mark, Sometimes, WITHHELD_ABOUT;
     "clipped": Flag, Sometimes, bodies::CLIPPED_ABOUT;
     "bodies": Object, Sometimes with bodies::schema(), bodies::ABOUT;
@@ -61,6 +65,28 @@ const SUBMITTED: &str = "submitted";
 /// Who wrote a title.
 const BY_SOURCE: &str = "source";
 const BY_SERVER: &str = "server";
+
+fn quorum_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["have", "need"],
+        "properties": {
+            "have": { "description": "The people who have approved.", "type": "integer" },
+            "need": { "description": "The people who must approve.", "type": "integer" },
+        },
+    })
+}
+
+fn step_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["step", "at"],
+        "properties": {
+            "step": { "description": "The number of the step among those of the action, from 1.", "type": "integer" },
+            "at": { "description": "When the server did it, RFC 3339 in UTC.", "type": "string" },
+        },
+    })
+}
 
 fn options_schema() -> Value {
     json!({
@@ -92,6 +118,8 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     match envelope.event_type {
         EventType::ActionRequired | EventType::ActionResolved => apply(envelope, &envelope.fact(), fold),
         EventType::ControlChanged => control(envelope, &envelope.fact(), fold),
+        EventType::ActionReminded => note_step(envelope, REMINDED, fold),
+        EventType::ActionEscalated => note_step(envelope, ESCALATED, fold),
         EventType::ToolStarted | EventType::ToolArgs => {
             let call = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
             if let Some(action) = call.and_then(|call| tool_call::action_of(fold, call)) {
@@ -173,7 +201,12 @@ fn apply(envelope: &EnvelopeView, fact: &ActionFact, fold: &mut FoldState) {
         edit.set_some(member, value);
     }
     set_deadline(&mut edit);
-    match stated(question_version.as_deref()) {
+    let version = stated(question_version.as_deref());
+    let is_full = edit.read(QUORUM).is_some_and(|quorum| quorum["have"] == quorum["need"]);
+    if is_full || edit.read(QUESTION_VERSION) != version.as_ref() {
+        edit.remove(QUORUM);
+    }
+    match version {
         Some(version) => edit.set(QUESTION_VERSION, version),
         None => edit.remove(QUESTION_VERSION),
     }
@@ -314,7 +347,8 @@ fn name_decision(edit: &mut Edit<'_>, decision: [&Option<Box<Value>>; 2]) {
 
 /// A reader's answer is in transit to the action's owner, or was lost there.
 fn control(envelope: &EnvelopeView, fact: &ControlFact, fold: &mut FoldState) {
-    let ControlFact { status, requeued, control_id, decided_by, attempt: _, reason: _, extra: _ } = fact;
+    #[rustfmt::skip]
+    let ControlFact { status, requeued, control_id, decided_by, have, need, lead, attempt: _, reason: _, extra: _ } = fact;
     let Some(id) = &envelope.ids.action else { return };
     let Some(mut edit) =
         fold.activities.edit(KIND, id.as_str()).filter(|edit| edit.read(ACTION_STATUS) == Some(ActionStatus::Pending))
@@ -322,17 +356,37 @@ fn control(envelope: &EnvelopeView, fact: &ControlFact, fold: &mut FoldState) {
         return;
     };
     let goes_on = *requeued == Some(true);
-    match status.as_deref() {
-        Some("expired" | "nacked" | "failed") if !goes_on => {
-            edit.remove(CONTROL);
-            for of_decision in DECISION {
-                edit.remove(of_decision);
-            }
+    let is_over = matches!(status.as_deref(), Some("expired" | "nacked" | "failed")) && !goes_on;
+    if let (Some(have), Some(need)) = (have, need) {
+        let is_full = have.as_u64() >= need.as_u64();
+        match is_over && (is_full || have.as_u64() == Some(0)) {
+            true => edit.remove(QUORUM),
+            false => edit.set(QUORUM, json!({ "have": have, "need": need })),
         }
-        _ => {
-            edit.set(CONTROL, SUBMITTED);
-            name_decision(&mut edit, [control_id, decided_by]);
+        // The decision is the control that is handed out for all.
+        if !is_full || lead.is_some() {
+            return;
         }
+    }
+    if is_over {
+        edit.remove(CONTROL);
+        for of_decision in DECISION {
+            edit.remove(of_decision);
+        }
+    } else {
+        edit.set(CONTROL, SUBMITTED);
+        name_decision(&mut edit, [control_id, decided_by]);
+    }
+}
+
+/// Notes a step of a rule on an action that waits.
+fn note_step(envelope: &EnvelopeView, member: Member<Any>, fold: &mut FoldState) {
+    let fact: Cow<'_, WaitStepFact> = envelope.fact();
+    let (Some(step), Some(at), Some(action)) = (&fact.step, &fact.at, &envelope.ids.action) else { return };
+    if let Some(mut edit) = fold.activities.edit(KIND, action.as_str())
+        && edit.read(ACTION_STATUS) == Some(ActionStatus::Pending)
+    {
+        edit.set(member, json!({ "step": step, "at": at }));
     }
 }
 

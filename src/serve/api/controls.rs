@@ -96,8 +96,12 @@ pub(in crate::serve) async fn submit(
         }
     };
     let by = Requester { has_session, ..by };
-    let id = app.controls.submit(&app.logs, &app.ingest, log, &request, &by).await.map_err(control_problem)?;
-    Ok(json!({ "controlId": id, "status": "queued" }))
+    let submitted = app.controls.submit(&app.logs, &app.ingest, log, &request, &by).await.map_err(control_problem)?;
+    let mut answer = json!({ "controlId": submitted.id, "status": "queued" });
+    if let Some((have, need)) = submitted.approvals {
+        (answer["have"], answer["need"]) = (have.into(), need.into());
+    }
+    Ok(answer)
 }
 
 /// `DELETE /v1/controls/{control}`: withdraws a control that no owner has claimed.
@@ -339,6 +343,7 @@ pub(in crate::serve) fn control_problem(refusal: ControlError) -> Problem {
             conflict("action_not_pending").with("member", "actionId").with("controlId", first.as_str())
         }
         ControlError::WouldSupersede { actions } => conflict("would_supersede").with("actionIds", json!(actions)),
+        ControlError::NotCounted { need, .. } => conflict("approval_not_counted").with("member", "actionId").with("need", need),
         ControlError::RunEnded { .. } => conflict("run_ended"),
         ControlError::Conflict(_) => conflict("control_conflict").with("member", "controlId"),
         ControlError::TooManySecrets => {

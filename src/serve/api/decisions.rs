@@ -129,17 +129,26 @@ struct Request {
     /// The decision that stands: its step and its envelope.
     control: Option<(DecisionStep, Value)>,
     resolved: Option<(DecisionStep, Value)>,
+    /// The approvals of an action that needs several: their controls, and who made them.
+    approvals: Vec<(Value, Value)>,
 }
 
 impl Request {
     fn control_changed(&mut self, step: DecisionStep, event: Value) {
         let payload = &event["payload"];
-        let is_known = |(_, known): &(DecisionStep, Value)| known["payload"]["controlId"] == payload["controlId"];
+        let is_known = |(_, known): &mut (DecisionStep, Value)| known["payload"]["controlId"] == payload["controlId"];
         let decides = event["control"].as_str().is_some_and(|control| DECIDING.contains(&control));
+        let is_approval = payload["need"].is_u64();
         match payload["status"].as_str() {
+            Some("submitted") if decides && is_approval => {
+                self.approvals.push((payload["controlId"].clone(), payload["decidedBy"].clone()));
+            }
+            // There are enough, and the first stands for all.
+            Some("released") if is_approval => self.control = Some((step, event)),
             Some("submitted") if decides && self.control.is_none() => self.control = Some((step, event)),
-            Some("nacked" | "expired") if self.control.as_ref().is_some_and(is_known) && payload["requeued"] != true => {
-                self.control = None;
+            Some("nacked" | "expired") if payload["requeued"] != true => {
+                self.approvals.retain(|(control, _)| *control != payload["controlId"]);
+                self.control.take_if(|known| is_known(known));
             }
             _ => {}
         }
@@ -173,6 +182,7 @@ impl Request {
             "subject": member("subject").unwrap_or_else(|| json!({ "kind": "tool" })),
             "options": member("options"),
             "decidedBy": decided_by,
+            "approvals": (!self.approvals.is_empty()).then(|| self.approvals.iter().map(|(_, by)| by).collect::<Vec<_>>()),
             "askedAt": self.asked.at.map(|at| format!("{at:.3}")),
             "decidedAt": end.at.map(|at| format!("{at:.3}")),
             "waitedMs": waited.map(|waited| waited.max(0)),
@@ -252,7 +262,13 @@ impl Requests {
         match (event["type"].as_str(), open) {
             (Some("action.required"), None) => {
                 self.newest.insert(action.into(), self.all.len());
-                self.all.push(Request { action: action.into(), asked: step, control: None, resolved: None });
+                self.all.push(Request {
+                    action: action.into(),
+                    asked: step,
+                    control: None,
+                    resolved: None,
+                    approvals: Vec::new(),
+                });
             }
             // A decision is about what was asked last.
             (Some("action.required"), Some(request)) => (request.asked.sequence, request.control) = (sequence, None),

@@ -12,6 +12,7 @@ pub mod publisher;
 
 use crate::ingest::{Admitted, BeginOwner, Delivery, Facts, IngestError, Pending, Producer, Receipt, WriteScope};
 use crate::log::LogId;
+use crate::model::decided_by::person;
 use crate::model::json::{string_end, without_mark};
 use crate::model::{Ids, ProducerId};
 use crate::serve::App;
@@ -188,7 +189,8 @@ impl Destination {
     fn delivery(&self, facts: Facts, atomic: bool, sent: u64) -> Delivery {
         let producer = self.producer.clone().map(|producer| Producer { seq: producer.seq + sent, ..producer });
         let (given, write_scope, owner) = (self.default_ids.clone(), self.write_scope.clone(), self.owner.clone());
-        Delivery { given, producer, atomic, write_scope, owner, ..Delivery::new(self.log.clone(), self.source, facts) }
+        let publisher = self.principal.grant().map(|grant| person(&grant.subject));
+        Delivery { given, producer, atomic, write_scope, owner, publisher, ..Delivery::new(self.log.clone(), self.source, facts) }
     }
 }
 

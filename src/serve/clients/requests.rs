@@ -8,7 +8,7 @@
 use super::threads::{AskedAction, Thread};
 use super::{apart, body};
 use crate::control::rules::{ControlRequest, QUESTIONS, approval_of};
-use crate::control::{CONTROL_BYTES_MAX, ControlError, Requester};
+use crate::control::{CONTROL_BYTES_MAX, ControlError, REJECTED, Requester};
 use crate::encode::frames::ActivityView;
 use crate::feed::Frames;
 use crate::feed::reader::Reader;
@@ -189,7 +189,9 @@ pub async fn decide(
     let wish = ControlRequest { version: decision.version, ..ControlRequest::new(id, control, targets, value) };
     match app.controls.submit(&app.logs, &app.ingest, &LogId::Run(asked.run.clone()), &wish, by).await {
         // The action was resolved meanwhile, or this request was submitted before.
-        Ok(_) | Err(ControlError::ActionNotPending { .. }) => Ok(submitted),
+        Err(ControlError::ActionNotPending { .. }) => Ok(submitted),
+        // An approval may join the first of the same person.
+        Ok(known) => Ok(SubmittedDecision { control: known.id, ..submitted }),
         // The same answer was given before, perhaps by another client.
         Err(ControlError::ActionDecided { first, is_equal: true, .. }) => Ok(SubmittedDecision { control: first, ..submitted }),
         Err(ControlError::Conflict(first)) => {
@@ -248,7 +250,7 @@ pub async fn stop(app: &App, thread: &Thread, named: Option<&RunId>, by: &Reques
     let id = control_id(&["interrupt", part.run.as_str(), &part.state(audience).attempt.to_string()]);
     let wish = ControlRequest::new(id, Control::Interrupt, BTreeMap::new(), None);
     match app.controls.submit(&app.logs, &app.ingest, &LogId::Run(part.run.clone()), &wish, by).await {
-        Ok(id) => Ok(StopOutcome::Requested(part.run.clone(), id)),
+        Ok(asked) => Ok(StopOutcome::Requested(part.run.clone(), asked.id)),
         // The run has ended meanwhile.
         Err(ControlError::RunEnded { .. }) => Ok(StopOutcome::Nothing),
         Err(refusal) => Err(control_problem(refusal)),
@@ -399,6 +401,8 @@ async fn check_control(app: &App, log: &LogId, control: &ControlId) -> Result<()
     let why = reason.as_deref().unwrap_or("no reason given");
     let problem = match state {
         ControlState::Open | ControlState::Acked => return Ok(()),
+        // Another person rejected, and the agent takes that decision.
+        ControlState::Expired if reason.as_deref() == Some(REJECTED) => return Ok(()),
         ControlState::Nacked => {
             Problem::new(StatusCode::CONFLICT, "control_refused", format!("The agent refused the request: {why}."))
         }

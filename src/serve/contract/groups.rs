@@ -57,7 +57,8 @@ pub const OBJECT: &[ProblemKind] =
 /// Problems of a small body that is one object.
 pub const OBJECT_BODY: &[ProblemKind] = &[kinds::NOT_JSON, kinds::BODY_TOO_LARGE];
 /// Problems of a decision.
-pub const DECISION: &[ProblemKind] = &[kinds::ACTION_NOT_PENDING, kinds::ACTION_EXPIRED, kinds::ACTION_CHANGED];
+pub const DECISION: &[ProblemKind] =
+    &[kinds::ACTION_NOT_PENDING, kinds::ACTION_EXPIRED, kinds::ACTION_CHANGED, kinds::APPROVAL_NOT_COUNTED];
 /// Problems of a control, besides [`DECISION`].
 pub const CONTROL: &[ProblemKind] = &[
     kinds::BAD_CONTROL,

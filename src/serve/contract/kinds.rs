@@ -61,6 +61,7 @@ kinds! {
     ACTION_NOT_PENDING = 409 "action_not_pending", "The action that a control answers is not pending, or control `controlId` has decided it", "Reload it: another client answered first, or it has ended";
     ACTION_CHANGED = 409 "action_changed", "The action changed at `sequence`, after what the decision is about", "Show it again, then decide";
     ACTION_EXPIRED = 409 "action_expired", "The deadline of the action that a control answers has passed", "Wait until the agent asks again";
+    APPROVAL_NOT_COUNTED = 409 "approval_not_counted", "The action needs `need` approvals by different people, and this one does not count; nothing was recorded", "`detail` says why: let another person approve, with a token of its own, or reject";
     OTHER_OWNER = 409 "other_owner", "The session belongs to another owner than the request names; nothing was accepted", "Omit `owner`, or begin another session";
     CONTROL_CLAIMED = 409 "control_claimed", "The control cannot be withdrawn: its owner has claimed it", "Wait for its answer";
     CONTROL_CONFLICT = 409 "control_conflict", "Another control already uses this `controlId`", "Use another id, or omit it";

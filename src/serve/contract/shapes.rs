@@ -105,7 +105,7 @@ fn receipt() -> Value {
         "What the log could not take as it came, such as a chunk after the end of its stream.",
         json!({
             "index": count("The fact's index in the body, from 0."),
-            "code": text("`write_after_seal`, or `unreadable_deadline` for an `expiresAt` that is no time and counts as none."),
+            "code": text("`write_after_seal`; or `unreadable_deadline`, `unreadable_approvals` or `unreadable_on_expiry` for a member of an action that cannot be read and counts as not stated."),
             "eventType": text("The type of the fact."),
             "thing": text("The sealed subject or the action, as `kind:id`."),
         }),
@@ -447,6 +447,11 @@ fn decisions() -> Value {
             "title": json!({ "description": "The request in one line." }),
             "options": json!({ "description": "The choices." }),
             "decidedBy": json!({ "description": "Who decided.", "type": "object" }),
+            "approvals": json!({
+                "description": "All who approved, as `decidedBy`, of an action that needs several approvals.",
+                "type": "array",
+                "items": { "type": "object" },
+            }),
             "askedAt": time("When it was first asked."),
             "decidedAt": time("When it was decided."),
             "waitedMs": count("The time between the two, in milliseconds."),
@@ -458,7 +463,15 @@ fn decisions() -> Value {
 
 fn control_queued() -> Value {
     let always = json!({ "controlId": id(), "status": { "const": "queued" } });
-    object("The control is recorded.", always, json!({}))
+    object("The control is recorded.", always, quorum())
+}
+
+/// The approvals of an action that needs several.
+fn quorum() -> Value {
+    json!({
+        "have": count("The people who have approved, of an action that needs several."),
+        "need": count("The people who must approve."),
+    })
 }
 
 fn controls() -> Value {
@@ -487,6 +500,7 @@ fn control() -> Value {
     sometimes.insert("reason".into(), text("Why its owner refused it."));
     sometimes.insert("text".into(), text("The beginning of a message that waits: at most 4,096 characters."));
     sometimes.insert("decidedBy".into(), decided_by());
+    sometimes.extend(quorum().as_object().cloned().unwrap_or_default());
     object("A control and its outcome.", always.into(), sometimes.into())
 }
 
@@ -503,6 +517,7 @@ fn control_handed() -> Value {
     sometimes.insert("sessionId".into(), id());
     sometimes.insert("threadId".into(), id());
     sometimes.insert("decidedBy".into(), decided_by());
+    sometimes.insert("approvals".into(), list(decided_by()));
     sometimes.insert("value".into(), json!({ "description": "The control's value." }));
     sometimes.insert("redacted".into(), flag("Whether secrets were removed from the value."));
     sometimes.insert("supersedes".into(), list(id()));

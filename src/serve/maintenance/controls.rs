@@ -1,4 +1,4 @@
-//! Expiry of controls that are not claimed or not answered in time, and of actions at their deadline.
+//! Expiry of controls that are not claimed or not answered in time, and what falls due for actions that wait.
 
 use crate::log::StoreError;
 use crate::serve::App;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Maximum time between two expiry checks.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(250);
 
-/// Requeues controls whose lease expired, closes expired or obsolete controls, and resolves actions at their deadline.
+/// Requeues controls whose lease expired, closes expired or obsolete controls, and does what is due for actions that wait.
 pub struct ControlMaintenance {
     app: Arc<App>,
 }
@@ -45,7 +45,7 @@ impl ControlMaintenance {
     pub async fn run_once(&self, now: Instant, wall: jiff::Timestamp) -> Result<usize, StoreError> {
         let App { controls, logs, ingest, .. } = &*self.app;
         let closed = controls.expire_due(logs, ingest, now, wall).await?;
-        controls.expire_actions(logs, ingest, wall).await?;
+        controls.act_on_waits(logs, ingest, wall).await?;
         Ok(closed)
     }
 }

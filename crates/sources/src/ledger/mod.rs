@@ -38,7 +38,8 @@ use subject::{ActivityChange, Subject, SubjectKind, SubjectState, change_of, sub
 pub struct Violation {
     /// The index of the fact in the request body, from 0.
     pub index: u64,
-    /// `write_after_seal`, or `unreadable_deadline` for an action whose `expiresAt` is no time and counts as none.
+    /// `write_after_seal`; or `unreadable_deadline`, `unreadable_approvals` or `unreadable_on_expiry` for a member of an action
+    /// that cannot be read and counts as not stated.
     pub code: &'static str,
     /// The event type of the fact.
     pub event_type: String,
@@ -235,9 +236,11 @@ impl Ledger {
             _ => None,
         };
         let Some(subject) = subject else {
-            // Readers that see the target of a control see the control's progress.
+            // Readers that see the target of a control see the control's progress, and those of an action its reminders.
             let about = match draft.event_type {
-                EventType::ControlChanged => self.audience_about(&draft.ids),
+                EventType::ControlChanged | EventType::ActionReminded | EventType::ActionEscalated => {
+                    self.audience_about(&draft.ids)
+                }
                 _ => agent,
             };
             // Every event of a hidden agent is hidden, even an event without a subject.

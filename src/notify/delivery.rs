@@ -154,6 +154,8 @@ mod tests {
             action: None,
             control: None,
             status: None,
+            step: None,
+            to: Vec::new(),
         };
         let mut delivery = Notification::new("m".into(), event, 0);
         let failed = |at| AttemptOutcome { at, status: Some(500), error: Some(FailureClass::Status) };

@@ -5,16 +5,17 @@
 
 use crate::log::LogId;
 use crate::log::row::Row;
-use crate::model::fact::ControlFact;
+use crate::model::fact::{ControlFact, WaitStepFact};
 use crate::model::{ActionId, AgentId, Audience, ControlId, Epoch, EventType, Sequence, SessionId};
 use crate::projection::envelope_view::EnvelopeView;
 use crate::source::ledger::{RunState, Status};
 use serde::{Deserialize, Serialize};
+use serde_json::{Number, Value};
 
 /// A kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EventKind {
-    /// A run waits for a person: once for each action, or for a pause without one.
+    /// A run waits for a person: once for each action, or for a pause without one, and at each step of a rule.
     #[serde(rename = "run.waiting")]
     RunWaiting,
     /// A run that waited goes on.
@@ -97,6 +98,12 @@ pub struct StatusEvent {
     /// How the run stands then, in the word of the protocol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
+    /// The step of a rule by which a run is told of again that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u32>,
+    /// The only receivers, by name. Empty: all that want such events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<Box<str>>,
 }
 
 /// The form of a log's identity in a stored event: its kind, and its id.
@@ -139,6 +146,8 @@ impl LogTracker {
     pub fn apply(&mut self, log: &LogId, epoch: Epoch, row: &Row) -> Vec<SeenEvent> {
         let mut events: Vec<SeenEvent> = Vec::new();
         let mut parsed: Option<(&[u8], EnvelopeView)> = None;
+        // Users see neither the rule nor its receivers.
+        let (step, to) = wait_step(row).unwrap_or_default();
         for audience in Audience::ALL {
             let Some(text) = row.view(audience) else { continue };
             if parsed.as_ref().is_none_or(|(known, _)| !std::ptr::eq(*known, text)) {
@@ -165,6 +174,8 @@ impl LogTracker {
                     action,
                     control,
                     status: matches!(log, LogId::Run(_)).then_some(self.runs[audience.index()].status),
+                    step,
+                    to: to.clone(),
                 };
                 events.push((event, audiences));
             }
@@ -191,6 +202,9 @@ impl LogTracker {
         run.apply(event_type, phase, ids.action.as_ref(), payload);
         let mut happened = Vec::new();
         match event_type {
+            EventType::ActionReminded | EventType::ActionEscalated if is_asked => {
+                happened.push((EventKind::RunWaiting, ids.action.clone(), None));
+            }
             EventType::ActionRequired if !is_asked => happened.push((EventKind::RunWaiting, ids.action.clone(), None)),
             EventType::ControlChanged => {
                 let control = envelope.fact::<ControlFact>();
@@ -213,4 +227,18 @@ impl LogTracker {
         happened.extend(status.map(|kind| (kind, None, None)));
         happened
     }
+}
+
+/// The step of a rule that a row is about, and the receivers that the rule names.
+fn wait_step(row: &Row) -> Option<(Option<u32>, Vec<Box<str>>)> {
+    let text = row.view(Audience::Internal)?;
+    let is_step = |name: &EventType| memchr::memmem::find(text, name.as_str().as_bytes()).is_some();
+    if ![EventType::ActionReminded, EventType::ActionEscalated].iter().any(is_step) {
+        return None;
+    }
+    let envelope = EnvelopeView::parse(row.sequence(), text)?;
+    let fact: &WaitStepFact = envelope.payload.as_fact()?;
+    let to = fact.to.as_deref().and_then(Value::as_array).into_iter().flatten();
+    let step = fact.step.as_ref().and_then(Number::as_u64).and_then(|step| u32::try_from(step).ok());
+    Some((step, to.filter_map(|name| Some(name.as_str()?.into())).collect()))
 }

@@ -161,6 +161,8 @@ impl Follower {
             action: None,
             control: None,
             status: None,
+            step: None,
+            to: Vec::new(),
         };
         Ok(Some((event, Audience::ALL.map(|audience| row.view(audience).is_some()))))
     }

@@ -39,6 +39,7 @@ pub(super) async fn data(
     let ids = [("sessionId", session), ("runId", run), ("agentId", agent), ("actionId", action_id), ("controlId", control)];
     data.extend(ids.into_iter().filter_map(|(member, id)| Some((member.to_owned(), id?.into()))));
     data.extend(event.status.map(|status| ("status".to_owned(), status.as_str().into())));
+    data.extend(event.step.map(|step| ("step".to_owned(), step.into())));
     let mut shown = None;
     let mut title = None;
     let tail = logs.log(&event.log).await?.tail();

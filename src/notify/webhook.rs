@@ -196,7 +196,14 @@ impl Webhook {
     #[must_use]
     pub fn takes(&self, event: &StatusEvent, audiences: [bool; 3]) -> bool {
         let events = &self.settings.events;
-        let wants = if events.is_empty() { event.kind != EventKind::LogHead } else { events.contains(&event.kind) };
+        // A rule names its receivers, whichever events they get otherwise.
+        let wants = if !event.to.is_empty() {
+            event.to.contains(&self.id)
+        } else if events.is_empty() {
+            event.kind != EventKind::LogHead
+        } else {
+            events.contains(&event.kind)
+        };
         let session = match &event.log {
             LogId::Session(session) => Some(session.as_str()),
             LogId::Run(_) => event.session.as_ref().map(SessionId::as_str),

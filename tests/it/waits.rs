@@ -1,6 +1,7 @@
 //! The operator's rules for actions that wait: reminders, escalation, and decisions of the server, each once.
 
 use crate::harness::{Client, ClockedProcess, Process, fact};
+use crate::webhooks::{Received, Receiver, SECRET as SECRET_OF_RECEIVERS, configure};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
@@ -448,4 +449,33 @@ async fn without_tokens_no_approval_counts_and_the_receipt_names_a_wait_that_can
         let receipt = client.append("other", &[asks("a", payload)]).await;
         assert_eq!(receipt["violations"][0]["code"], code, "{receipt}");
     }
+}
+
+#[tokio::test]
+async fn an_escalation_reaches_the_receivers_that_its_rule_names_and_a_reminder_all_that_hear_of_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut ops, mut pager) = (Receiver::start().await, Receiver::start().await);
+    let more = format!(
+        "events = [\"run.waiting\"]\n\n[[webhooks]]\nname = \"pager\"\nurl = \"{}\"\nsecrets = [\"{SECRET_OF_RECEIVERS}\"]\n\
+         events = [\"run.failed\"]\nallow-private = true\n\n[[waits]]\nafter = \"10m\"\nthen = \"remind\"\n\n\
+         [[waits]]\nafter = \"20m\"\nthen = \"escalate\"\nto = \"pager\"\n",
+        pager.url
+    );
+    let file = configure(dir.path(), &ops.url, &more);
+    let clocked = ClockedProcess::start(dir.path(), &["--config", &file]);
+    ask(&clocked.client, "r", json!({"title": "Delete it?"})).await;
+    let is_escalated = async || !action(&clocked.client, "r", "user").await["escalated"].is_null();
+    clocked.advance_until("the escalation", MINUTE, is_escalated).await;
+    let told = |received: &Received| {
+        let data = &received.body["data"];
+        json!([received.kind(), data["actionId"], data["title"], data["step"], data["to"], data["rule"]])
+    };
+    let [asked, reminded] = [ops.next().await, ops.next().await];
+    assert_eq!(told(&asked), json!(["run.waiting", "a", "Delete it?", null, null, null]));
+    assert_eq!(told(&reminded), json!(["run.waiting", "a", "Delete it?", 1, null, null]));
+    assert_ne!(asked.id, reminded.id);
+    assert_eq!(told(&pager.next().await), json!(["run.waiting", "a", "Delete it?", 2, null, null]));
+    clocked.client.append("r", &[fact("run.failed", json!({}))]).await;
+    assert_eq!(pager.next().await.kind(), "run.failed");
+    assert!(ops.rest().is_empty() && pager.rest().is_empty());
 }

@@ -52,7 +52,8 @@ const GIB: u64 = 1024 * MIB;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Address")]
 pub struct Config {
-    /// TOML file of flags by their names, and of `[[agents]]` and `[[waits]]`. A flag wins over its variable, and both over the file.
+    /// TOML file of flags by their names, and of `[[agents]]`, `[[webhooks]]` and `[[waits]]`. A flag wins over its
+    /// variable, and both over the file.
     #[arg(id = file::CONFIG, long = "config", env = "PROSCENIUM_CONFIG", value_name = "FILE")]
     pub config_file: Option<PathBuf>,
     /// Address to listen on. Port 0 picks a free port, which the first line on standard output names.

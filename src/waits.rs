@@ -259,6 +259,12 @@ impl WaitRules {
         self.0.iter().filter(may_match).map(|rule| rule.approvals).fold(action.approvals.max(1), u32::max)
     }
 
+    /// The largest number of approvals that a rule asks for, for an action of which nothing is known.
+    #[must_use]
+    pub fn approvals_max(&self) -> u32 {
+        self.0.iter().map(|rule| rule.approvals).fold(1, u32::max)
+    }
+
     /// Whether the server may approve an action, if a rule says so: its risk is stated, and not high, and one approval is
     /// enough.
     fn may_approve(&self, action: &WaitingAction) -> bool {

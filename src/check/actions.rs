@@ -3,7 +3,8 @@
 use super::Findings;
 use super::lifecycles::actions;
 use super::log::{CheckedLog, Entry};
-use crate::model::{ActionOutcome, EventType, options};
+use crate::model::{ActionOutcome, EventType, MemberRef, options};
+use crate::waits::{APPROVALS_MAX, approvals_of};
 
 /// The seed's action types, each with the fields that its card requires: one field per group.
 #[rustfmt::skip]
@@ -70,9 +71,20 @@ pub(super) fn kinds(log: &CheckedLog, findings: &mut Findings<'_>) {
     }
 }
 
-/// Requires the fields that the card of this kind shows.
+/// Requires the fields that the card of this kind shows, and a wait that the server can read.
 pub(super) fn shapes(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in of_type(log, EventType::ActionRequired) {
+        let stated = |member| entry.get(member).map(MemberRef::into_value).filter(|stated| !stated.is_null());
+        let id = entry.envelope_text("actionId");
+        if let Some(approvals) = stated("approvals").filter(|approvals| !approvals_of(approvals).1) {
+            let message =
+                format!("action {} has approvals {approvals}, which is not 1 to {APPROVALS_MAX}", id.unwrap_or_default());
+            findings.report(entry, id, message);
+        }
+        if let Some(wish) = stated("onExpiry").filter(|wish| *wish != "reject" && *wish != "approve") {
+            let message = format!("action {} has onExpiry {wish}, which is neither reject nor approve", id.unwrap_or_default());
+            findings.report(entry, id, message);
+        }
         let Some((kind, shape)) = KINDS.iter().find(|(name, _)| entry.payload_text("kind") == Some(name)) else { continue };
         let missing = entry.missing(shape);
         // Rule `delegated-approval` reports a missing `agentId` of these kinds.

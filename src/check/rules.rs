@@ -256,7 +256,7 @@ pub static RULES: &[Rule] = &{
             "action-fields",
             Warning,
             "A card shows the fields of its type: tool name, scope, risk and safe input; a stable schema; the question.",
-            "send the missing fields with action.required",
+            "send the missing fields with action.required, approvals as a number, and onExpiry as reject or approve",
             actions::shapes,
         ),
         rule(

@@ -33,8 +33,10 @@ pub(super) enum Counted {
 }
 
 /// How many approvals an action needs: the largest number that a rule or the question asks for.
-pub(super) fn need(view: &WriterView<'_>, rules: &WaitRules, action: &ActionId) -> u32 {
-    view.waiting(action).map_or(1, |action| rules.approvals(&action))
+fn need(view: &WriterView<'_>, rules: &WaitRules, action: &ActionId) -> u32 {
+    let asked = view.question(action).map_or(1, |question| question.approvals);
+    // The log does not know of every action which rules match it.
+    view.waiting(action).map_or_else(|| rules.approvals_max(), |action| rules.approvals(&action)).max(asked)
 }
 
 /// The open approvals of an action that are not handed out, about the question as it is now, the oldest first.

@@ -1,6 +1,6 @@
 //! The questions of a log, followed from draft to draft.
 
-use crate::log::control::TOOL_BYTES_MAX;
+use crate::log::control::{TOOL_BYTES_MAX, WaitState};
 use crate::log::question::{CLOSED_QUESTIONS_MAX, Publishers, Question, QuestionState};
 use crate::model::json::hash_sorted;
 use crate::model::version::QUESTION_VERSION;
@@ -122,6 +122,7 @@ impl Questions {
         let input = call.as_ref().and_then(|call| self.inputs.iter().find(|(known, _)| known == call));
         let input = input.map(|(_, input)| input.clone());
         question.input = input.or_else(|| question.input.take().filter(|_| question.call == call));
+        question.approvals = WaitState::of(draft).approvals;
         (question.call, question.content) = (call, content.into());
         self.open(action, question);
     }

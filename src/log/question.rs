@@ -94,12 +94,20 @@ pub struct Question {
     /// The call whose input it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<ToolCallId>,
+    /// The approvals that its last request asks for; 0 if it does not say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub approvals: u32,
     /// Who published its requests.
     #[serde(default, skip_serializing_if = "Publishers::is_empty")]
     pub publishers: Publishers,
     /// The hash of the call's input; `None` while the whole input is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Box<str>>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Question {

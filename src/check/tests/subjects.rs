@@ -221,11 +221,14 @@ pub(super) fn an_action_has_a_known_kind_and_its_fields() {
     let facts = [
         asks(json!({"kind": "tool_approval", "toolName": "rm"})),
         asks(json!({"kind": "structured_input"})),
-        asks(json!({"kind": "plan_decision"})),
+        asks(json!({"kind": "plan_decision", "approvals": 2, "onExpiry": "reject"})),
+        asks(json!({"kind": "plan_decision", "approvals": "two", "onExpiry": "allow"})),
     ];
     let expected = [
         "1: tool_approval a has no input or safeInput or parameters or toolCallId, no risk or scope or policyScope or payload",
         "2: structured_input a has no schema or responseSchema or options",
+        "4: action a has approvals \"two\", which is not 1 to 16",
+        "4: action a has onExpiry \"allow\", which is neither reject nor approve",
     ];
     assert_findings("action-fields", &facts, expected);
 }

@@ -10,6 +10,7 @@ mod silence;
 mod snapshots;
 mod tickets;
 mod upgrades;
+mod waits;
 mod webhooks;
 
 use crate::harness::{Client, Process, TIMEOUT, with_timeout};

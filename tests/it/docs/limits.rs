@@ -168,6 +168,22 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "none; further ones do not expire",
             ),
             (
+                "Rules for actions that wait; patterns or receivers of one key",
+                "{RULES_MAX}; {PATTERNS_MAX}",
+                "the server does not start",
+            ),
+            ("`after` of a rule", "1 s to {AFTER_MAX}", "the server does not start"),
+            (
+                "Approvals that an action needs",
+                "{APPROVALS_MAX}",
+                "of a rule: the server does not start; of a fact: it counts as this",
+            ),
+            (
+                "Publishers of one question whose approvals the log refuses",
+                "{PUBLISHERS_MAX}",
+                "409 `approval_not_counted` for every approval",
+            ),
+            (
                 "Turns of one connected agent at once: of an address; of a program",
                 "{ENDPOINT_TURNS_MAX}; {PROGRAM_TURNS_MAX} (`turns-max`)",
                 "none; further messages wait in the agent's queue, in order",

@@ -11,6 +11,7 @@ mod snapshots;
 mod tickets;
 mod upgrades;
 mod waits;
+mod waits;
 mod webhooks;
 
 use crate::harness::{Client, Process, TIMEOUT, with_timeout};

@@ -29,6 +29,9 @@ pub enum Deed {
     /// A link is made.
     #[serde(rename = "link.created")]
     LinkCreated,
+    /// A link is opened for the first time.
+    #[serde(rename = "link.opened")]
+    LinkOpened,
     /// A link is taken back.
     #[serde(rename = "link.revoked")]
     LinkRevoked,
@@ -45,11 +48,12 @@ pub enum Deed {
 
 impl Deed {
     /// Every deed.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Decision,
         Self::Erase,
         Self::Settle,
         Self::LinkCreated,
+        Self::LinkOpened,
         Self::LinkRevoked,
         Self::WebhookCreated,
         Self::WebhookRemoved,

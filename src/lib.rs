@@ -74,6 +74,8 @@ pub mod auth;
 
 pub mod record;
 
+pub mod links;
+
 pub mod notify;
 
 pub mod cluster;

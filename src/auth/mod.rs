@@ -11,6 +11,7 @@
 pub mod claim_map;
 mod crypto;
 pub mod keys;
+pub mod links;
 pub mod provider;
 pub mod proxy;
 pub mod rights;
@@ -21,6 +22,7 @@ use crate::environment::Environment;
 use claim_map::ClaimMap;
 use http::HeaderMap;
 use keys::{KeyThumbprint, VerifyingKey, claimed_key_name, parse_key_set, verify_signature};
+use links::{LINK_TOKEN_SECS, LinkTable, OpenedLink};
 use parking_lot::{Mutex, RwLock};
 use provider::{Discovered, Provider, ProviderConfig, SignIn};
 use proxy::{ProxyConfig, ProxySecret};
@@ -149,6 +151,8 @@ pub enum EndReason {
     KeyRemoved,
     /// The client opened the ticket's stream again.
     ResumedElsewhere,
+    /// The share link of the token has ended, or its maker's rights have.
+    LinkEnded,
 }
 
 impl EndReason {
@@ -160,6 +164,7 @@ impl EndReason {
             Self::Revoked => "revoked",
             Self::KeyRemoved => "key_removed",
             Self::ResumedElsewhere => "resumed_elsewhere",
+            Self::LinkEnded => "link_ended",
         }
     }
 }
@@ -171,6 +176,7 @@ impl fmt::Display for EndReason {
             Self::Revoked => "The token was revoked.",
             Self::KeyRemoved => "The key that signed the token was removed. Reconnect with a new token.",
             Self::ResumedElsewhere => "The same ticket opened the stream again. The new connection continues it.",
+            Self::LinkEnded => "The share link has ended: it was revoked, its time is over, or its maker lost the right to it.",
         })
     }
 }
@@ -185,6 +191,8 @@ pub struct Grant {
     pub expires: u64,
     id: Option<Box<str>>,
     key: KeyThumbprint,
+    /// The share link that the grant is of.
+    link: Option<Arc<OpenedLink>>,
     ended: watch::Sender<Option<EndReason>>,
     /// Outstanding tickets of this grant.
     tickets: AtomicUsize,
@@ -210,6 +218,7 @@ impl Grant {
             expires,
             id: None,
             key,
+            link: None,
             ended: watch::Sender::new(None),
             tickets: AtomicUsize::new(0),
         }
@@ -218,7 +227,8 @@ impl Grant {
     /// Creates a grant with the same expiry and fewer rights.
     fn restricted_to(&self, rights: Rights) -> Self {
         debug_assert!(self.rights.covers(&rights), "a ticket must not add rights");
-        Self { id: self.id.clone(), name: self.name.clone(), ..Self::of(rights, self.subject.clone(), self.expires, self.key) }
+        let grant = Self::of(rights, self.subject.clone(), self.expires, self.key);
+        Self { id: self.id.clone(), name: self.name.clone(), link: self.link.clone(), ..grant }
     }
 
     fn end(&self, end: EndReason) {
@@ -243,6 +253,12 @@ impl Grant {
     #[must_use]
     pub fn watch(&self) -> GrantWatch {
         GrantWatch(self.ended.subscribe())
+    }
+
+    /// The share link that the grant is of.
+    #[must_use]
+    pub fn link(&self) -> Option<&OpenedLink> {
+        self.link.as_deref()
     }
 
     /// Returns whether both grants have the same subject.
@@ -292,7 +308,11 @@ impl KnownKeys {
     /// Returns why the grant has ended by the current keys and revocations.
     fn end_reason(&self, grant: &Grant) -> Option<EndReason> {
         let is_revoked = |name: &str| self.revoked.contains(name);
-        if is_revoked(&grant.subject) || grant.id.as_deref().is_some_and(is_revoked) {
+        let maker = grant.link().and_then(|link| link.terms.maker.as_ref());
+        if is_revoked(&grant.subject)
+            || grant.id.as_deref().is_some_and(is_revoked)
+            || maker.is_some_and(|maker| is_revoked(&maker.subject))
+        {
             return Some(EndReason::Revoked);
         }
         let proxy = self.proxy.as_ref().map(ProxySecret::thumbprint);
@@ -374,6 +394,8 @@ pub struct Authenticator {
     tickets: Mutex<Tickets>,
     /// The tickets of the cluster that the server belongs to.
     shared_tickets: OnceLock<SharedTickets>,
+    /// The share links of the server.
+    links: OnceLock<Arc<dyn LinkTable>>,
 }
 
 impl fmt::Debug for Authenticator {
@@ -419,6 +441,7 @@ impl Authenticator {
             grants: Mutex::default(),
             tickets: Mutex::default(),
             shared_tickets: OnceLock::new(),
+            links: OnceLock::new(),
         })))
     }
 
@@ -530,16 +553,22 @@ impl Authenticator {
     pub fn verify(&self, token: &str) -> Result<Arc<Grant>, TokenError> {
         let (digest, now) = (digest(token), self.now());
         if let Some(known) = self.cached_grants.get(&digest).filter(|known| !known.ended_early(now)) {
-            return known.ensure_valid(now).map(|()| known);
+            return self.ensure_valid(&known).map(|()| known);
         }
         // The read lock is held until the grant is indexed. Otherwise a reload in between would not end it.
         let state = self.state.read();
-        let (claims, key) = verify_signature(token, state.keys(), &self.config.mappings)?;
-        claims.ensure_addressed_to(&self.config.service, self.config.issuer.as_deref())?;
-        if claims.not_before > now + CLOCK_SKEW {
-            return Err(TokenError::NotYetValid);
-        }
-        let grant = Arc::new(Grant::new(claims, key));
+        let grant = match links::is_of_link(token) {
+            true => self.verify_link(token)?,
+            false => {
+                let (claims, key) = verify_signature(token, state.keys(), &self.config.mappings)?;
+                claims.ensure_addressed_to(&self.config.service, self.config.issuer.as_deref())?;
+                if claims.not_before > now + CLOCK_SKEW {
+                    return Err(TokenError::NotYetValid);
+                }
+                Grant::new(claims, key)
+            }
+        };
+        let grant = Arc::new(grant);
         if let Some(end) = state.end_reason(&grant) {
             return Err(TokenError::Ended(end));
         }
@@ -554,7 +583,48 @@ impl Authenticator {
     /// # Errors
     /// [`TokenError::Ended`].
     pub fn ensure_valid(&self, grant: &Grant) -> Result<(), TokenError> {
+        self.end_of_ended_link(grant);
         grant.ensure_valid(self.now())
+    }
+
+    /// Makes the server verify the tokens of these share links, from the start on.
+    pub fn use_links(&self, links: Arc<dyn LinkTable>) {
+        // Only the first call counts.
+        let _ = self.links.set(links);
+    }
+
+    /// Signs a token of a share link. Returns it with its end, in seconds since 1970.
+    ///
+    /// # Errors
+    /// [`TokenError`] for a link that has ended, or whose maker has lost the right to it.
+    pub fn open_link(&self, id: &str) -> Result<(String, u64), TokenError> {
+        let ended = || TokenError::Ended(EndReason::LinkEnded);
+        let links = self.links.get().ok_or_else(ended)?;
+        let (terms, secret) = (links.terms(id).ok_or_else(ended)?, links.secret().ok_or_else(ended)?);
+        let expires = terms.until.min(self.now() + LINK_TOKEN_SECS);
+        let grant = Grant::of_link(id, terms, expires).ok_or_else(ended)?;
+        match self.state.read().end_reason(&grant) {
+            Some(end) => Err(TokenError::Ended(end)),
+            None => Ok((links::sign(&secret, id, expires), expires)),
+        }
+    }
+
+    fn verify_link(&self, token: &str) -> Result<Grant, TokenError> {
+        let links = self.links.get().ok_or(TokenError::UnknownKey)?;
+        let (id, expires) = links::verify(&links.secret().ok_or(TokenError::UnknownKey)?, token)?;
+        self.grant_of_link(&id, expires).ok_or(TokenError::Ended(EndReason::LinkEnded))
+    }
+
+    fn grant_of_link(&self, id: &str, expires: u64) -> Option<Grant> {
+        Grant::of_link(id, self.links.get()?.terms(id)?, expires)
+    }
+
+    /// Ends a grant whose share link has ended.
+    fn end_of_ended_link(&self, grant: &Grant) {
+        let has_ended = |link: &OpenedLink| self.links.get().is_none_or(|links| links.terms(&link.id).is_none());
+        if grant.link().is_some_and(has_ended) {
+            grant.end(EndReason::LinkEnded);
+        }
     }
 
     /// Makes the server issue and redeem the tickets of its cluster, from the start on.
@@ -591,9 +661,10 @@ impl Authenticator {
     /// [`TokenError`].
     pub async fn redeem(&self, ticket: &str, purpose: tickets::Purpose, resumes: bool) -> Result<Arc<Grant>, TokenError> {
         let grant = match self.shared_tickets.get() {
-            Some(shared) => shared.redeem(ticket, purpose, resumes, self.now()).await?,
+            Some(shared) => shared.redeem(ticket, purpose, resumes, self.now(), self.links.get()).await?,
             None => self.tickets.lock().redeem(&digest(ticket), purpose, resumes, self.now())?,
         };
+        self.ensure_valid(&grant)?;
         // The read lock is held until the grant is indexed. Otherwise a reload in between would not end it.
         let state = self.state.read();
         if let Some(end) = state.end_reason(&grant) {
@@ -626,10 +697,22 @@ impl Authenticator {
             let reloading = tokio::task::spawn_blocking(move || this.reload_if_changed());
             reloading.await.expect("the reload task panicked");
             self.expire_due();
+            self.end_ended_links();
             if let Some(shared) = self.shared_tickets.get() {
                 shared.refresh(self.now()).await;
             }
         }
+    }
+
+    /// Ends the grants of share links that have ended, for what they hold open.
+    fn end_ended_links(&self) {
+        let mut of_links = Vec::new();
+        self.grants.lock().by_expiry.values().filter_map(Weak::upgrade).for_each(|grant| {
+            if grant.link.is_some() {
+                of_links.push(grant);
+            }
+        });
+        of_links.iter().for_each(|grant| self.end_of_ended_link(grant));
     }
 
     /// Ends expired grants, and removes dropped grants and stale tickets.

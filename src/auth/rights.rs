@@ -252,6 +252,14 @@ impl Rights {
         self
     }
 
+    /// Narrows the audience to this one, if it is wider, and begins nothing for an owner.
+    #[must_use]
+    pub fn for_audience(mut self, audience: Audience) -> Self {
+        self.audience = self.audience.min(audience);
+        self.owner = None;
+        self
+    }
+
     /// Restricts the rights to one run. It grants nothing that the rights did not cover before.
     #[must_use]
     pub fn restricted_to_run(mut self, run: RunId) -> Self {

@@ -9,6 +9,7 @@
 //! limit. A server with an open stream repeats its entry each [`REFRESH_SECS`]: so another server knows whether the client
 //! may resume, and an entry that has changed ends the stream.
 
+use super::links::{LinkTable, OpenedLink};
 use super::tickets::{Purpose, RESUME_SECS, TicketScope, narrowed};
 use super::{EndReason, Grant, TokenError};
 use crate::auth::rights::Rights;
@@ -55,6 +56,9 @@ struct Statement {
     expires: u64,
     token_id: Option<Box<str>>,
     key: [u8; 32],
+    /// The share link that the token is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    link: Option<Box<str>>,
 }
 
 /// A stream that a ticket opened on this server.
@@ -82,8 +86,9 @@ impl SharedTickets {
 
     /// Signs a ticket. `id` is random.
     pub(super) fn issue(&self, id: &str, of: &Grant, purpose: Purpose, scope: Option<&TicketScope>, until: u64) -> String {
-        let Grant { rights, subject, expires, id: token_id, key, .. } = narrowed(of, purpose, scope);
-        let statement = Statement { id: id.into(), purpose, until, rights, subject, expires, token_id, key };
+        let Grant { rights, subject, expires, id: token_id, key, link, .. } = narrowed(of, purpose, scope);
+        let link = link.map(|link| link.id.clone());
+        let statement = Statement { id: id.into(), purpose, until, rights, subject, expires, token_id, key, link };
         jsonwebtoken::encode(&Header::new(Algorithm::HS256), &statement, &self.signing)
             .expect("a statement is JSON, and HMAC signs")
     }
@@ -96,10 +101,22 @@ impl SharedTickets {
     }
 
     /// Redeems a ticket, once among all servers. `resumes`: the client sends its last event id.
-    pub(super) async fn redeem(&self, ticket: &str, purpose: Purpose, resumes: bool, now: u64) -> Result<Arc<Grant>, TokenError> {
-        let Statement { id, purpose: of, until, rights, subject, expires, token_id, key } =
+    pub(super) async fn redeem(
+        &self,
+        ticket: &str,
+        purpose: Purpose,
+        resumes: bool,
+        now: u64,
+        links: Option<&Arc<dyn LinkTable>>,
+    ) -> Result<Arc<Grant>, TokenError> {
+        let Statement { id, purpose: of, until, rights, subject, expires, token_id, key, link } =
             self.verify(ticket).ok_or(TokenError::Ticket)?;
-        let grant = Arc::new(Grant { id: token_id, ..Grant::of(rights, subject, expires, key) });
+        let open = |id: Box<str>| {
+            let terms = links.and_then(|links| links.terms(&id)).ok_or(TokenError::Ended(EndReason::LinkEnded))?;
+            Ok::<_, TokenError>(Arc::new(OpenedLink { id, terms }))
+        };
+        let link = link.map(open).transpose()?;
+        let grant = Arc::new(Grant { id: token_id, link, ..Grant::of(rights, subject, expires, key) });
         grant.ensure_valid(now)?;
         if of != purpose {
             return Err(TokenError::Ticket);

@@ -321,7 +321,7 @@ fn attempt(
 ) -> impl Future<Output = Attempted> + use<> {
     let (notifier, logs, feed) = (engine.notifier.clone(), engine.logs.clone(), engine.feed.clone());
     async move {
-        let body = message::body(&logs, &feed, &delivery.event, &webhook, notifier.public_url.as_ref()).await;
+        let body = message::body(&logs, &feed, &delivery.event, &webhook, &notifier).await;
         let result = match body {
             Ok(Some(body)) => Ok(Some(notifier.post(&webhook, &delivery.id, body).await)),
             Ok(None) => Ok(None),

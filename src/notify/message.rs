@@ -1,5 +1,6 @@
 //! The body of a message: an event, as the destination's audience saw it at the event's position.
 
+use super::Notifier;
 use super::event::{EventKind, StatusEvent};
 use super::webhook::{Include, Webhook};
 use crate::environment::Environment;
@@ -9,7 +10,6 @@ use crate::log::{LogId, StoreError};
 use crate::model::{ActionId, AgentId, Audience, ControlId, SessionId};
 use crate::projection::activity_set::Activity;
 use crate::projection::{action, run};
-use reqwest::Url;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -27,7 +27,7 @@ pub(super) async fn data(
     feed: &Feed,
     event: &StatusEvent,
     audience: Audience,
-    public_url: Option<&Url>,
+    notifier: &Notifier,
 ) -> Result<Option<(Map<String, Value>, Option<Activity>)>, StoreError> {
     let mut data = Map::new();
     let run = match &event.log {
@@ -67,12 +67,12 @@ pub(super) async fn data(
     let title: String = title.unwrap_or_else(|| named.to_owned()).chars().take(TITLE_CHARS_MAX).collect();
     data.insert("title".into(), title.into());
     data.insert("audience".into(), audience.as_str().into());
-    data.insert("url".into(), address(public_url, session, run, audience).into());
+    data.insert("url".into(), address(notifier, session, run, audience).into());
     Ok(Some((data, shown)))
 }
 
 /// The address of the page that shows a session or a run.
-pub(super) fn address(public_url: Option<&Url>, session: Option<&str>, run: Option<&str>, audience: Audience) -> String {
+pub(super) fn address(notifier: &Notifier, session: Option<&str>, run: Option<&str>, audience: Audience) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     for (member, id) in [("session", session), ("run", run)] {
         if let Some(id) = id {
@@ -80,7 +80,7 @@ pub(super) fn address(public_url: Option<&Url>, session: Option<&str>, run: Opti
         }
     }
     query.append_pair("audience", audience.as_str());
-    format!("{}#{}", public_url.map_or("/", Url::as_str), query.finish())
+    notifier.page_address(&query.finish())
 }
 
 /// The body of a message to a webhook. `None`: there is nothing to tell.
@@ -92,9 +92,9 @@ pub(super) async fn body(
     feed: &Feed,
     event: &StatusEvent,
     webhook: &Webhook,
-    public_url: Option<&Url>,
+    notifier: &Notifier,
 ) -> Result<Option<Vec<u8>>, StoreError> {
-    let Some((mut data, shown)) = data(logs, feed, event, webhook.settings.audience, public_url).await? else { return Ok(None) };
+    let Some((mut data, shown)) = data(logs, feed, event, webhook.settings.audience, notifier).await? else { return Ok(None) };
     let thin = data.clone();
     if let (Some(Include::Activity), Some(activity)) = (webhook.settings.include, shown) {
         data.insert("activity".into(), serde_json::to_value(&activity).expect("an activity is plain data"));

@@ -82,6 +82,12 @@ impl Notifier {
         self
     }
 
+    /// The address of the page with this fragment, relative to the server without `--public-url`.
+    #[must_use]
+    pub fn page_address(&self, fragment: &str) -> String {
+        format!("{}#{fragment}", self.public_url.as_ref().map_or("/", Url::as_str))
+    }
+
     /// All webhooks: those of the configuration file first, then those that requests made.
     #[must_use]
     pub fn webhooks(&self, logs: &Logs) -> Vec<Arc<Webhook>> {

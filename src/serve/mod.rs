@@ -38,6 +38,7 @@ use crate::environment::Environment;
 use crate::feed::{Feed, FeedConfig};
 use crate::guard::Policy;
 use crate::ingest::{Ingest, IngestLimits};
+use crate::links::Links;
 use crate::log::commit::Logs;
 use crate::log::{Storage, StoreError};
 use crate::meter::Counter;
@@ -177,6 +178,8 @@ pub struct App {
     pub absent_agents: Mutex<BTreeSet<AgentId>>,
     request_ids: trace::RequestIds,
     started: jiff::Timestamp,
+    /// The share links.
+    pub links: Arc<Links>,
     /// Verifies tokens. `None`: every client is anonymous and may do everything.
     pub authenticator: Option<Arc<Authenticator>>,
     /// Signs heads of logs, and exports.
@@ -236,6 +239,7 @@ impl Server {
         };
         let ingest = Arc::new(Ingest::new(logs.clone(), policy, environment).with_limits(limits.ingest));
         let feed = Feed::new(logs.clone(), sizes);
+        let links = Arc::new(Links::new(environment, logs.clone(), ingest.clone()));
         let app = App {
             logs,
             ingest,
@@ -256,6 +260,7 @@ impl Server {
             absent_agents: Mutex::default(),
             request_ids: trace::RequestIds::new((environment.random)() as u32),
             started: (environment.now)(),
+            links,
             authenticator: None,
             signing_key: SigningKey::generate(environment),
             origins: Origins::default(),
@@ -337,6 +342,9 @@ impl Server {
     #[must_use]
     pub fn with_auth(mut self, authenticator: Option<Arc<Authenticator>>, origins: Origins) -> Self {
         let app = Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared");
+        if let Some(authenticator) = &authenticator {
+            authenticator.use_links(app.links.clone());
+        }
         (app.authenticator, app.origins) = (authenticator, origins);
         self
     }

@@ -3,8 +3,8 @@
 use super::App;
 use super::access::{authorization, origin, sign_in, tickets};
 use super::api::{
-    attention, audit, controls, decisions, erase, export, facts, hydrate, keys, lists, me, ops, session_list, sessions, settle,
-    webhooks, workbench,
+    attention, audit, controls, decisions, erase, export, facts, hydrate, keys, links, lists, me, ops, session_list, sessions,
+    settle, webhooks, workbench,
 };
 use super::clients::{ag_ui, ai_sdk, copilotkit, view};
 use super::cluster;
@@ -64,6 +64,10 @@ const HANDLERS: &[(&str, Route)] = &[
     ("listKeys", |method| on(method, keys::keys)),
     ("getSignIn", |method| on(method, sign_in::get)),
     ("makeTicket", |method| on(method, tickets::post)),
+    ("makeLink", |method| on(method, links::post)),
+    ("listLinks", |method| on(method, links::list)),
+    ("revokeLink", |method| on(method, links::revoke)),
+    ("openLink", |method| on(method, links::exchange)),
     ("listRuns", |method| on(method, hydrate::runs)),
     ("getRun", |method| on(method, hydrate::run)),
     ("eraseRun", |method| on(method, erase::run)),

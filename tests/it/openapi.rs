@@ -49,6 +49,9 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("too_many_tickets", "`auth`"),
     ("too_many_webhooks", "`webhooks`"),
     ("webhook_configured", "`webhooks`"),
+    ("too_many_links", "`auth::links`"),
+    ("link_rate", "`auth::links`"),
+    ("link_has_decided", "`auth::links`"),
     ("too_many_connections_of_token", "`auth`"),
     ("control_refused", "`clients`, in a stream"),
     ("control_expired", "`clients`, in a stream"),
@@ -235,11 +238,12 @@ async fn every_described_status_and_code_occurs() {
     for body in ["{", r#"{"for":"stream"}"#, r#"{"for":"stream","run":""}"#, &format!("{{\"for\":\"{}\"}}", "x".repeat(5000))] {
         client.post("/v1/tickets", &[], body.to_owned()).await;
     }
+    exercise_links(&client).await;
     let [made, ..] = exercise_webhooks(&client).await;
     let webhook = format!("/v1/webhooks/{}", made["id"].as_str().expect("the webhook has an id"));
     let redelivery = format!("{webhook}/redeliver");
     let of_controls = ["/v1/runs/r/controls", "/v1/sessions/s/controls", "/v1/controls/c/ack", "/v1/controls/c/nack"];
-    for path in of_controls.into_iter().chain(["/v1/tickets", "/v1/webhooks", &redelivery]) {
+    for path in of_controls.into_iter().chain(["/v1/tickets", "/v1/links", "/v1/links/exchange", "/v1/webhooks", &redelivery]) {
         send_raw(&client, &[&format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{")]).await;
     }
 
@@ -281,6 +285,36 @@ async fn every_described_status_and_code_occurs() {
         unmet.extend(described.filter(|described| !met.contains(described)));
     }
     assert!(unmet.is_empty(), "described, but never sent: {unmet:#?}");
+}
+
+/// A time within a link's longest life.
+fn tomorrow() -> String {
+    (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24)).to_string()
+}
+
+/// Makes, opens and revokes links, with and without errors. Returns the answers.
+async fn exercise_links(client: &Client) -> [Value; 4] {
+    let make = async |target: &str, id: &str| {
+        client.post("/v1/links", &[], json!({ target: id, "until": tomorrow() }).to_string()).await
+    };
+    make("runId", "never").await.problem(404, "no_such_run");
+    make("sessionId", "never").await.problem(404, "no_such_session");
+    make("runId", "").await.problem(400, "bad_id");
+    for path in ["/v1/links", "/v1/links/exchange"] {
+        client.post(path, &[], "{").await.problem(400, "not_json");
+        client.post(path, &[], format!("{{\"secret\":\"{}\"}}", "x".repeat(20_000))).await.problem(413, "body_too_large");
+    }
+    let made = make("runId", "r").await;
+    assert_eq!(made.status, 201);
+    let made = made.json();
+    let (_, secret) = made["url"].as_str().unwrap().split_once('=').unwrap();
+    let opened = client.post("/v1/links/exchange", &[], json!({ "secret": secret }).to_string()).await.ok();
+    let listed = client.get("/v1/links").await.ok();
+    assert_eq!(client.delete(&format!("/v1/links/{}", made["id"].as_str().unwrap())).await.status, 204);
+    client.post("/v1/links/exchange", &[], json!({ "secret": secret }).to_string()).await.problem(404, "no_such_link");
+    client.delete("/v1/links/never").await.problem(404, "no_such_link");
+    let link = listed["links"][0].clone();
+    [made, opened, listed, link]
 }
 
 /// A question whose deadline has passed, one that changed, and one that can be decided.
@@ -547,7 +581,12 @@ async fn answers_have_their_described_shapes() {
     let (id, lease) = (&claimed["controls"][0]["controlId"], &claimed["controls"][0]["lease"]);
     let ack = format!("/v1/controls/{}/ack", id.as_str().expect("the control has an id"));
     let webhooks = exercise_webhooks(&client).await;
+    let [made, opened, links, link] = exercise_links(&client).await;
     let mut answers = vec![
+        ("LinkMade", made),
+        ("LinkOpened", opened),
+        ("Links", links),
+        ("Link", link),
         ("ControlQueued", asked.json()),
         ("Controls", listed.clone()),
         ("Control", listed["controls"][0].clone()),

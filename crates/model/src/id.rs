@@ -92,7 +92,12 @@ macro_rules! ids {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                // What a store has is not from a request, and may be the server's own.
+                $(let of_store = (!from.is_human_readable()).then_some($reserved);)?
                 let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+                $(if text == $reserved && of_store.is_some() {
+                    return Ok(Self(Arc::from(text)));
+                })?
                 Self::new(&text).map_err(serde::de::Error::custom)
             }
         }

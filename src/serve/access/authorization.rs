@@ -17,6 +17,7 @@
 
 use super::quota::QuotaSlot;
 use super::requested_run::requested_in_thread;
+use crate::auth::links::{LinkMoment, LinkTarget, OpenedLink};
 use crate::auth::rights::{Rights, Verb};
 use crate::auth::tickets::Purpose;
 use crate::auth::{EndReason, Grant, GrantWatch, TokenError};
@@ -86,7 +87,12 @@ impl Principal {
     /// 401 for an invalid token.
     pub async fn from_token(app: &App, token: &str) -> Result<Self, Problem> {
         let Some(authenticator) = &app.authenticator else { return Ok(Self::anonymous()) };
-        authenticator.authenticate(token).await.map(Self::authenticated).map_err(|error| unauthenticated(&error))
+        let grant = authenticator.authenticate(token).await.map_err(|error| unauthenticated(&error))?;
+        // Only sockets get tokens without an address, and no message of theirs is bound to a moment.
+        match grant.link().is_some_and(|link| link.terms.at.is_some()) {
+            true => Err(no_address_at_moment()),
+            false => Ok(Self::authenticated(grant)),
+        }
     }
 
     /// Verifies the credentials of a request: the user that a proxy names, a bearer token, or a ticket for this purpose.
@@ -236,7 +242,7 @@ impl Authorization {
         self.principal.0.as_ref().map_or(Decider::anonymous(via), |grant| Decider {
             sub: Some(person(&grant.subject)),
             name: grant.name.as_deref().map(person),
-            via,
+            via: if grant.link().is_some() { Via::Link } else { via },
             on_behalf_of: None,
         })
     }
@@ -271,6 +277,18 @@ impl Authorization {
     #[must_use]
     pub const fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// The share link whose token the client has.
+    #[must_use]
+    pub fn link(&self) -> Option<&OpenedLink> {
+        self.principal.0.as_ref()?.link()
+    }
+
+    /// The moment after which the client may read nothing. `None`: the present.
+    #[must_use]
+    pub fn moment(&self) -> Option<LinkMoment> {
+        self.link()?.terms.at
     }
 
     fn rights(&self) -> Option<&Rights> {
@@ -461,7 +479,8 @@ pub fn unauthenticated(error: &TokenError) -> Problem {
     }
 }
 
-pub fn forbidden(missing: impl Into<String>, detail: String) -> Problem {
+/// 403 that names what a token lacks.
+pub(in crate::serve) fn forbidden(missing: impl Into<String>, detail: String) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", missing.into())
 }
 
@@ -511,7 +530,11 @@ pub async fn authorize(
         let detail = format!("The audience {audience} is wider than the token's, {own}. Ask for {own}, or use another token.");
         return Err(forbidden(format!("audience:{audience}"), detail));
     }
-    let mut authorization = Authorization::new(app, principal.clone(), Vec::new());
+    let bindings = match grant.link() {
+        Some(link) => bindings_of_link(app, link).await?,
+        None => Vec::new(),
+    };
+    let mut authorization = Authorization::new(app, principal.clone(), bindings);
     match resource {
         Resource::Unspecified => {}
         Resource::Session(session) | Resource::Thread(session) if authorization.has_session(session) => {
@@ -542,6 +565,40 @@ pub async fn authorize(
         }
     }
     Ok(authorization)
+}
+
+/// What must stay true while a share link is open. The link ends with what it leads to.
+async fn bindings_of_link(app: &App, link: &OpenedLink) -> Result<Vec<Binding>, Problem> {
+    if !app.links.is_there(&link.terms.target).await? {
+        return Err(unauthenticated(&TokenError::Ended(EndReason::LinkEnded)));
+    }
+    Ok(match &link.terms.target {
+        LinkTarget::Run(run, epoch) => {
+            let log = app.logs.log(&LogId::Run(run.clone())).await?;
+            vec![Binding::Run(log, Some(Epoch::from_random(*epoch)))]
+        }
+        LinkTarget::Session(..) => Vec::new(),
+    })
+}
+
+fn no_address_at_moment() -> Problem {
+    let detail = "The link shows a run at one past moment. Its token reads the run, its events and its activities up to there, and nothing else.";
+    forbidden("present", detail.into())
+}
+
+/// What the token of a share link needs at an address: an address that honours the link's moment, and, for its one
+/// decision, no verb of its own.
+fn verb_of_link(link: &OpenedLink, verb: Option<Verb>, uri: &Uri) -> Result<Option<Verb>, Problem> {
+    let segments: Vec<&str> = uri.path().split('/').skip(1).collect();
+    match *segments.as_slice() {
+        ["v1", "me"] | ["v1", "runs", _] | ["v1", "runs", _, "events" | "activities"] => Ok(verb),
+        _ if link.terms.at.is_some() => Err(no_address_at_moment()),
+        // The handler submits nothing but that decision.
+        ["v1", "runs" | "sessions", _, "controls"] if link.terms.may_decide && verb == Some(Verb::Control) => {
+            Ok(Some(Verb::Read))
+        }
+        _ => Ok(verb),
+    }
 }
 
 /// The run of this id that belongs to no session, if the token names it.
@@ -650,6 +707,10 @@ async fn authenticate_and_authorize(
     };
     let principal =
         Principal::from_request(app, uri, headers, ticket).await?.ok_or_else(|| unauthenticated(&TokenError::Missing))?;
+    let verb = match principal.0.as_ref().and_then(|grant| grant.link()) {
+        Some(link) => verb_of_link(link, verb, uri)?,
+        None => verb,
+    };
     let Some(verb) = verb else { return Ok(Authorization::new(app, principal, Vec::new())) };
     // The handler refuses an unknown audience.
     let audience = Query::from_uri_unchecked(uri).get("audience").and_then(Audience::parse);

@@ -5,6 +5,7 @@
 //! claimed or not answered in time.
 
 use super::hydrate::no_such_run;
+use super::link_decision;
 use super::sessions::no_such_session;
 use crate::auth::rights::Verb;
 use crate::control::held::HELD_SECRETS_SHARE_BYTES_MAX;
@@ -55,6 +56,16 @@ pub async fn post(
     let log = log_of(&head.uri)?;
     let audience = Query::from_uri(&head.uri).audience()?;
     let body = object(&app, &head.headers, body).await?;
+    if let Some(link) = authorization.link() {
+        let by = authorization.requester(audience, Via::Link);
+        let (turn, body) = link_decision::reserve(&app, link, &log, body).await?;
+        let submitted = submit(&app, &authorization, &log, body, by).await;
+        // After a failure of the store, the control may be there.
+        if submitted.as_ref().is_err_and(|problem| problem.status.is_client_error()) {
+            turn.give_back().await?;
+        }
+        return Ok((StatusCode::ACCEPTED, no_store_json(submitted?)).into_response());
+    }
     let mut by = authorization.requester(audience, via(&head.headers));
     if let LogId::Session(_) = log {
         by.owner = authorization.requested_owner(&Query::from_uri(&head.uri))?;

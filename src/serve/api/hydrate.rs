@@ -2,11 +2,13 @@
 //!
 //! All answers come from the same rows as the live stream, so the audience rule was already applied.
 
+use crate::auth::links::LinkMoment;
 use crate::feed::Filter;
 use crate::ingest::BlobMeta;
 use crate::log::commit::{Summary, Tail};
 use crate::log::{Limit, LogId, LogKind};
 use crate::model::{Audience, BlobId, Cursor, Epoch, RunId, Sequence};
+use crate::projection::action;
 use crate::projection::activity_set::Activity;
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
@@ -106,10 +108,44 @@ pub(super) async fn existing_run(app: &App, uri: &Uri) -> Result<(RunId, Tail, E
 }
 
 /// `GET /v1/runs/{run}`
-pub async fn run(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+pub async fn run(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     let query = Query::from_uri(&uri);
     let (run, tail, epoch) = existing_run(&app, &uri).await?;
+    if let Some(moment) = authorization.moment() {
+        let view = app.feed.activities(&LogId::Run(run.clone()), query.audience()?, Some(moment.sequence)).await?;
+        let view = view.ok_or_else(|| no_such_run(&run))?;
+        return Ok(no_store_json(echo(&query, run_at_json(&run, epoch, moment, view.activities()))));
+    }
     Ok(no_store_json(echo(&query, run_json(run.as_str(), epoch, &tail.summary, query.audience()?))))
+}
+
+/// A run as it stood at the moment of a link: what the activities of then say of it, and nothing of its summary.
+fn run_at_json(run: &RunId, epoch: Epoch, moment: LinkMoment, activities: &[Activity]) -> Value {
+    let shown = activities.iter().find(|activity| &*activity.kind == "run");
+    let said = |member: &str| shown.and_then(|shown| shown.content.get(member)).cloned();
+    let mut state = json!({
+        "runId": run,
+        "status": said("status").unwrap_or_else(|| "unknown".into()),
+        "phase": said("phase").unwrap_or_else(|| "unknown".into()),
+        "attempt": said("attempt").unwrap_or_else(|| 0.into()),
+        "epoch": epoch.to_string(),
+        "lastSequence": moment.sequence,
+        "counts": {
+            "events": moment.events,
+            "pendingActions": activities.iter().filter(|activity| action::is_pending(activity)).count(),
+        },
+        "sessionId": said("sessionId"),
+        "threadId": said("threadId"),
+        "stale": said("stale"),
+        "synthetic": said("synthetic"),
+        "startedAt": shown.map(|shown| shown.opened_at.to_string()),
+        "endedAt": shown.and_then(|shown| shown.ended_at).map(|ended| ended.to_string()),
+        "lastActivity": activities.iter().map(|activity| activity.updated_at).max().map(|at| at.to_string()),
+    });
+    if let Value::Object(members) = &mut state {
+        members.retain(|_, value| !value.is_null());
+    }
+    state
 }
 
 /// Reads a position: a sequence, or a cursor of this run.
@@ -244,16 +280,17 @@ async fn backward(
 /// `GET /v1/runs/{run}/events`: a page of envelopes, always in order.
 ///
 /// With only `before` it holds the newest events before it; else it reads forward from `after`.
-pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+pub async fn events(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     let query = Query::from_uri(&uri);
     let (filter, limit) = (query.filter()?, query.page_size()?);
     let (run, tail, epoch) = existing_run(&app, &uri).await?;
     let log = LogId::Run(run);
     let (after, before) = (position_param(&query, "after", epoch)?, position_param(&query, "before", epoch)?);
-    let page = match (after, before) {
+    let end = authorization.moment().map_or(Sequence::MAX, |moment| moment.sequence.next());
+    let page = match (after, before.map(|before| before.min(end))) {
         (None, Some(before)) => backward(&app, &log, epoch, &filter, before.min(tail.last.next()), limit).await?,
         (after, before) => {
-            let before = before.unwrap_or(Sequence::MAX);
+            let before = before.unwrap_or(end);
             forward(&app, &log, epoch, &filter, after.unwrap_or_default(), before, Some(limit)).await?
         }
     };
@@ -280,11 +317,12 @@ pub(super) fn page_response<'t>(member: &str, texts: impl Iterator<Item = &'t [u
 }
 
 /// `GET /v1/runs/{run}/activities`: the activities now or at any sequence, of all surfaces or some.
-pub async fn activities(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+pub async fn activities(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     let query = Query::from_uri(&uri);
     let (filter, at) = (query.filter()?, query.number("at")?);
     let (run, _, epoch) = existing_run(&app, &uri).await?;
     let at = at.map(|at| Sequence(at).min(Sequence::MAX));
+    let at = at.into_iter().chain(authorization.moment().map(|moment| moment.sequence)).min();
     let view = app.feed.activities(&LogId::Run(run.clone()), filter.audience, at).await?.ok_or_else(|| no_such_run(&run))?;
     let activities: Vec<_> =
         view.activities().iter().filter(|activity| filter.accepts_activity(activity)).map(activity_json).collect();

@@ -9,6 +9,8 @@ pub mod export;
 pub mod facts;
 pub mod hydrate;
 pub mod keys;
+mod link_decision;
+pub mod links;
 pub mod lists;
 pub mod me;
 pub mod ops;

@@ -69,6 +69,8 @@ pub const CONTROL: &[ProblemKind] = &[
     kinds::OTHER_OWNER,
     kinds::DISK_FULL,
 ];
+/// Problems of the decision of a share link, besides those of a control.
+pub const LINK_DECISION: &[ProblemKind] = &[kinds::LINK_HAS_DECIDED];
 /// Problems of an existing client's body.
 pub const CLIENT_BODY: &[ProblemKind] = &[
     kinds::UNSUPPORTED_MEDIA_TYPE,

@@ -52,6 +52,7 @@ kinds! {
     NO_SUCH_WEBHOOK = 404 "no_such_webhook", "The webhook does not exist", "GET `/v1/webhooks` lists those that do";
     NO_SUCH_DELIVERY = 404 "no_such_delivery", "The webhook remembers no delivery with this id", "GET its deliveries lists those that it does";
     NO_SUCH_CONTROL = 404 "no_such_control", "No open control has this id: it is unknown, or closed", "Reload the list of controls";
+    NO_SUCH_LINK = 404 "no_such_link", "No open link has this id or secret: it is unknown, revoked or past its end, or what it showed was erased", "Ask its maker for another one";
     NO_SUCH_RUN = 404 "no_such_run", "The run does not exist", "A stream of it would wait for its first fact";
     NO_SUCH_SCHEMA = 404 "no_such_schema", "The schema does not exist", "`detail` lists the schemas";
     NO_SUCH_SESSION = 404 "no_such_session", "The session does not exist", "A stream of it would wait for its first fact";
@@ -67,6 +68,7 @@ kinds! {
     CONTROL_CONFLICT = 409 "control_conflict", "Another control already uses this `controlId`", "Use another id, or omit it";
     CONTROL_REFUSED = 409 "control_refused", "In a stream: the agent refused the request", "`reason` says why; make another request";
     ID_IN_USE = 409 "id_in_use", "The WebSocket already has a subscription or claim with this id", "End that one, or use another id";
+    LINK_HAS_DECIDED = 409 "link_has_decided", "The share link has decided an action, by the control `controlId`; it decides once", "Ask its maker for another one";
     LEASE_LOST = 409 "lease_lost", "The control is not held under this lease", "Claim again";
     WOULD_SUPERSEDE = 409 "would_supersede", "The agent waits for decisions about `actionIds`, which the message would supersede; nothing was recorded", "Decide, send the control `queue`, or repeat the request with `\"supersede\": true`";
     WEBHOOK_CONFIGURED = 409 "webhook_configured", "The webhook comes from the configuration file", "Remove it there, and start the server again";
@@ -101,6 +103,8 @@ kinds! {
     TOO_MANY_SECRETS = 429 "too_many_secrets", "The server would hold more than `limit` bytes of secrets for open controls of the sender; nothing was recorded", "Send smaller secrets, or retry when owners have claimed some";
     TOO_MANY_CONTROLS = 429 "too_many_controls", "`limit` controls of the run or session wait for their owner", "Retry when the owner has claimed some";
     TOO_MANY_WEBHOOKS = 429 "too_many_webhooks", "The server has `limit` webhooks", "Remove one";
+    TOO_MANY_LINKS = 429 "too_many_links", "`limit` share links are open, of their maker or of the server", "Revoke some, or wait until they end";
+    LINK_RATE = 429 "link_rate", "The share link was opened too often in this minute", "Retry after `retryAfter`";
     TOO_MANY_TICKETS = 429 "too_many_tickets", "`limit` tickets are outstanding", "Use them, or retry in a minute";
     HEAD_TOO_LARGE = 431 "head_too_large", "The request's head is larger than `limit` bytes or headers", "Send fewer or shorter headers, or raise `--head-max`";
     INTERNAL_ERROR = 500 "internal_error", "The server failed to answer", "See the server's log; retrying is safe";

@@ -81,6 +81,7 @@ pub const AGENT_PATH: Parameter =
     Parameter::path("agent", "The agent's id; `default` receives controls that name no agent.", id, BAD_ID);
 pub const WEBHOOK: Parameter = Parameter::path("webhook", "The webhook's id.", text, None);
 pub const CONTROL_PATH: Parameter = Parameter::path("control", "The control's id.", id, BAD_ID);
+pub const LINK_PATH: Parameter = Parameter::path("link", "The link's id, which is not its secret.", id, BAD_ID);
 pub const CHAT: Parameter = Parameter::path("chat", "The chat's id in the client, which is the session's id.", id, BAD_ID);
 pub const THREAD_PATH: Parameter =
     Parameter::path("thread", "The thread's id in the client, which is the session's id.", id, BAD_ID);
@@ -112,6 +113,14 @@ pub const PLACE_CURSOR: Parameter = Parameter::query("cursor", "The `nextCursor`
 pub const ATTENTION_LIMIT: Parameter =
     Parameter::query("limit", "Items per page: 1 to 200 (clamped). Default: 50.", number, BAD_QUERY);
 pub const ATTENTION_CURSOR: Parameter = Parameter::query("cursor", "The `nextCursor` of the previous page.", text, BAD_CURSOR);
+pub const LINKS_LIMIT: Parameter =
+    Parameter::query("limit", "Items per page: 1 to 256 (clamped). Default: 256.", number, BAD_QUERY);
+pub const LINKS_CURSOR: Parameter = Parameter::query(
+    "cursor",
+    "The `nextCursor` of the previous page.",
+    || json!({ "type": "string", "pattern": "^([0-9]+-[0-9a-f]+)?$" }),
+    BAD_CURSOR,
+);
 pub const ATTENTION_LIST: Parameter =
     Parameter::query("attention", "`true` or `1`: the list of pending actions. `agentId` filters it.", text, BAD_QUERY);
 pub const SESSION_LIST: Parameter = Parameter::query(

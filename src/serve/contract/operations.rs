@@ -9,17 +9,17 @@ pub use super::operation::{Content, Operation, RequestBody, ResponseSpec};
 
 use super::access_rule::AccessRule::{self, AnyToken, InBand, Public, Requires};
 use super::groups::{
-    BODY_TRANSFER, CLIENT_BODY, CONTROL, DECISION, FACTS, LEASE_ANSWER, LINES_TRANSFER, OBJECT, OBJECT_BODY, OPENS_CONNECTION,
-    PRODUCER, REQUEST_FAILS, RUN_READ, SELECTION, SESSION_READ, STOP, STORE, STREAM, WRONG_NAME,
+    BODY_TRANSFER, CLIENT_BODY, CONTROL, DECISION, FACTS, LEASE_ANSWER, LINES_TRANSFER, LINK_DECISION, OBJECT, OBJECT_BODY,
+    OPENS_CONNECTION, PRODUCER, REQUEST_FAILS, RUN_READ, SELECTION, SESSION_READ, STOP, STORE, STREAM, WRONG_NAME,
 };
 use super::kinds::{self, ProblemKind};
 use super::members::{
     ACTIVATION, AGENT, AGENT_PATH, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT, ATTENTION_LIST, AUDIENCE, BEFORE, BLOB, CHAT,
     CHILDREN, CONTROL_PATH, CURSOR, DECISIONS_CURSOR, EVENTS_AFTER, EVENTS_BEFORE, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE,
-    LIMIT, LIST_AFTER, LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, OWNER, PLACE_CURSOR, PROOF, PROTOCOL_VERSION, RANGE, RUN,
-    RUN_ID_HEADER, RUN_LIST, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION, SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE,
-    SESSION_LIST, SESSIONS_OWNER, STATUS, SUBAGENTS, THREAD, THREAD_PATH, TICKET, UNTIL, VERSION, WAIT, WEBHOOK, WINDOW_CURSOR,
-    WINDOW_LIMIT,
+    LIMIT, LINK_PATH, LINKS_CURSOR, LINKS_LIMIT, LIST_AFTER, LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, OWNER,
+    PLACE_CURSOR, PROOF, PROTOCOL_VERSION, RANGE, RUN, RUN_ID_HEADER, RUN_LIST, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION,
+    SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, SESSION_LIST, SESSIONS_OWNER, STATUS, SUBAGENTS, THREAD,
+    THREAD_PATH, TICKET, UNTIL, VERSION, WAIT, WEBHOOK, WINDOW_CURSOR, WINDOW_LIMIT,
 };
 use crate::auth::rights::Verb;
 use http::{Method, StatusCode};
@@ -120,7 +120,7 @@ pub static OPERATIONS: &[Operation] = &[
             meaning: "The control is recorded and queued for its owner. It changes nothing by itself.",
             content: &[(JSON, Content::Json("ControlQueued"))],
         }])
-        .with_problems(&[STORE, RUN_READ, OBJECT, BODY_TRANSFER, DECISION, CONTROL, &[kinds::RUN_ENDED, kinds::WOULD_SUPERSEDE]]),
+        .with_problems(&[STORE, RUN_READ, OBJECT, BODY_TRANSFER, DECISION, CONTROL, LINK_DECISION, &[kinds::RUN_ENDED, kinds::WOULD_SUPERSEDE]]),
     Operation::new(Method::GET, "/v1/runs/{run}/controls", Requires(Verb::Read), "listRunControls", "controls")
         .with_summary("The controls of a run in submission order, with their outcome.")
         .with_parameters(&[&[RUN, LIMIT, CURSOR, AUDIENCE, ACTIVATION]])
@@ -135,7 +135,7 @@ pub static OPERATIONS: &[Operation] = &[
             meaning: "The control is recorded and queued for its owner. It changes nothing by itself.",
             content: &[(JSON, Content::Json("ControlQueued"))],
         }])
-        .with_problems(&[STORE, SESSION_READ, OBJECT, BODY_TRANSFER, DECISION, CONTROL, &[kinds::WOULD_SUPERSEDE]]),
+        .with_problems(&[STORE, SESSION_READ, OBJECT, BODY_TRANSFER, DECISION, CONTROL, LINK_DECISION, &[kinds::WOULD_SUPERSEDE]]),
     Operation::new(Method::GET, "/v1/sessions/{session}/controls", Requires(Verb::Read), "listSessionControls", "controls")
         .with_summary("The controls of a session in submission order, with their outcome.")
         .with_parameters(&[&[SESSION, LIMIT, CURSOR, AUDIENCE, ACTIVATION]])
@@ -257,6 +257,48 @@ pub static OPERATIONS: &[Operation] = &[
         .with_problems(&[
             STORE,
             &[kinds::NOT_JSON, kinds::BAD_QUERY, kinds::BAD_ID, kinds::BODY_TOO_LARGE, kinds::TOO_MANY_TICKETS],
+            BODY_TRANSFER,
+        ]),
+    Operation::new(Method::POST, "/v1/links", Requires(Verb::Share), "makeLink", "links")
+        .with_summary("Makes a share link to a run or a session: who opens it reads as `user`, without a token, until it ends.")
+        .with_body(RequestBody {
+            meaning: "What the link leads to, until when, and what it permits.",
+            is_required: true,
+            content: &[(JSON, Content::Json("LinkWanted"))],
+        })
+        .with_responses(&[ResponseSpec {
+            status: 201,
+            meaning: "The link is durable. No later answer has its address.",
+            content: &[(JSON, Content::Json("LinkMade"))],
+        }])
+        .with_problems(&[
+            STORE,
+            RUN_READ,
+            SESSION_READ,
+            &[kinds::NOT_JSON, kinds::BAD_MEMBER, kinds::BAD_ID, kinds::BODY_TOO_LARGE, kinds::TOO_MANY_LINKS, kinds::DISK_FULL],
+            BODY_TRANSFER,
+        ]),
+    Operation::new(Method::GET, "/v1/links", Requires(Verb::Share), "listLinks", "links")
+        .with_summary("The open share links that the client made, newest first; for an `admin` of every session, all of them.")
+        .with_parameters(&[&[LINKS_LIMIT, LINKS_CURSOR]])
+        .with_responses(json!("Links", "A page of links."))
+        .with_problems(&[STORE]),
+    Operation::new(Method::DELETE, "/v1/links/{link}", Requires(Verb::Share), "revokeLink", "links")
+        .with_summary("Revokes a share link. Its tokens and streams end within a second.")
+        .with_parameters(&[&[LINK_PATH]])
+        .with_responses(&[ResponseSpec { status: 204, meaning: "The link is revoked, durably.", content: &[] }])
+        .with_problems(&[STORE, &[kinds::NO_SUCH_LINK]]),
+    Operation::new(Method::POST, "/v1/links/exchange", Public, "openLink", "links")
+        .with_summary("Opens a share link: exchanges its secret for a token of 15 minutes.")
+        .with_body(RequestBody {
+            meaning: "The secret: what follows `link=` in the link's fragment.",
+            is_required: true,
+            content: &[(JSON, Content::Json("LinkSecret"))],
+        })
+        .with_responses(json!("LinkOpened", "What the link leads to, and its token."))
+        .with_problems(&[
+            STORE,
+            &[kinds::NOT_JSON, kinds::BAD_MEMBER, kinds::BODY_TOO_LARGE, kinds::NO_SUCH_LINK, kinds::LINK_RATE],
             BODY_TRANSFER,
         ]),
     Operation::new(Method::GET, "/v1/runs", Requires(Verb::Read), "listRuns", "runs")

@@ -3,6 +3,7 @@
 //! The members listed first are always present. Others may follow: clients must ignore members that they do not know.
 
 mod clients;
+mod links;
 mod notify;
 mod parts;
 
@@ -15,6 +16,7 @@ use clients::{
     ag_ui_event, chat_at_rest, chat_chunk, chat_wanted, copilot_call, copilot_info, run_agent_input, stop_wanted, stopped,
     thread_at_rest,
 };
+use links::{link, link_made, link_opened, link_secret, link_wanted, links};
 use parts::{activation, count, epoch, flag, id, list, next_cursor, object, or_null, phase, shape, status, text, time};
 use serde_json::{Map, Value, json};
 
@@ -78,6 +80,12 @@ pub const SHAPES: &[Shape] = &[
     ("Me", me),
     ("Keys", keys),
     ("Ticket", ticket),
+    ("LinkWanted", link_wanted),
+    ("LinkMade", link_made),
+    ("Links", links),
+    ("Link", link),
+    ("LinkSecret", link_secret),
+    ("LinkOpened", link_opened),
     ("Health", health),
     ("Ready", ready),
     ("Cluster", cluster),

@@ -105,6 +105,10 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("GET",    "/v1/me",                           "/v1/me",                     "",   [401, 401, 401, 200, 200, 200, 200, 200, 200, 200, 200]),
     ("GET",    "/v1/keys",                         "/v1/keys",                   "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
     ("POST",   "/v1/tickets",                      "/v1/tickets",                TICKET, [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    // Rights come before the body, which lacks its end.
+    ("POST",   "/v1/links",                        "/v1/links",                  LINK, [401, 401, 401, 403, 403, 403, 403, 403, 422, 422, 403]),
+    ("GET",    "/v1/links",                        "/v1/links",                  "",   [401, 401, 401, 403, 403, 403, 403, 200, 200, 200, 200]),
+    ("DELETE", "/v1/links/{link}",                 "/v1/links/none",             "",   [401, 401, 401, 403, 403, 403, 403, 404, 404, 404, 404]),
     ("DELETE", "/v1/runs/{run}",                   "/v1/runs/gone",              "",   [401, 401, 401, 403, 403, 403, 403, 403, 204, 403, 403]),
     // In its own session, in another one, and for an agent that the column `elsewhere` may not act for.
     ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200, 200, 403]),
@@ -130,6 +134,7 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("GET",    "/ai-sdk/{agent}/{chat}",           "/ai-sdk/a/s",                "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("POST",   "/ai-sdk/{agent}/{chat}/stop",      "/ai-sdk/a/s/stop",           "",   [401, 401, 401, 403, 403, 403, 200, 403, 200, 200, 403]),
     // For every caller, whether or not the target exists.
+    ("POST",   "/v1/links/exchange",               "/v1/links/exchange",       SECRET, [404; 11]),
     ("GET",    "/v1/ws",                           "/v1/ws",                     "",   [426; 11]),
     ("GET",    "/v1/sign-in",                      "/v1/sign-in",                "",   [200; 11]),
     ("GET",    "/healthz",                         "/healthz",                   "",   [200; 11]),
@@ -153,6 +158,8 @@ const CHAT_OF_S: &str = r#"{"id":"s","messages":[{"id":"u","role":"user","parts"
 const CHAT_OF_T: &str = r#"{"id":"t","messages":[{"id":"u","role":"user","parts":[]}]}"#;
 const LEASE: &str = r#"{"lease":"none"}"#;
 const WEBHOOK: &str = r#"{"url":"https://example.com/"}"#;
+const LINK: &str = r#"{"sessionId":"s"}"#;
+const SECRET: &str = r#"{"secret":"none"}"#;
 const TICKET: &str = r#"{"for":"stream","run":"r"}"#;
 const OWN_BLOB: &str = "the body for users";
 const HIDDEN_BLOB: &str = "the internal body";
@@ -236,7 +243,7 @@ async fn a_wider_audience_than_the_token_s_is_rejected_and_never_narrowed() {
     write_example_runs(&guarded).await;
     let dashboard = reader(json!({ "audience": "dashboard", "sessions": ["*"] }));
     let user = reader(json!({ "sessions": ["*"] }));
-    let of_server = ["/v1/ws", "/v1/cluster", "/v1/me", "/v1/keys", "/v1/sign-in", "/v1/webhooks", "/v1/audit"];
+    let of_server = ["/v1/ws", "/v1/cluster", "/v1/me", "/v1/keys", "/v1/sign-in", "/v1/webhooks", "/v1/audit", "/v1/links"];
     let has_audience = |path: &str| path.starts_with("/v1/") && !of_server.iter().any(|other| path.starts_with(other));
     for (method, _, path, ..) in MATRIX.iter().filter(|row| row.0 == "GET" && has_audience(row.1)) {
         let path = if path.starts_with('/') { path } else { "/v1/blobs/b" };

@@ -6,6 +6,7 @@ mod decided_by;
 mod expiry;
 mod hosts;
 mod identity;
+mod links;
 mod lists;
 mod matrix;
 mod owners;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use tokio::sync::watch;
 
 /// The prefix of the entries' keys; the table and the id follow.
-const KEY_PREFIX: &str = "x:";
+const KEY_PREFIX: &str = "server:";
 
 /// A kind of entry.
 pub trait StateRecord: Serialize + DeserializeOwned {

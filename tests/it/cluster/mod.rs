@@ -11,7 +11,6 @@ mod snapshots;
 mod tickets;
 mod upgrades;
 mod waits;
-mod waits;
 mod webhooks;
 
 use crate::harness::{Client, Process, TIMEOUT, with_timeout};

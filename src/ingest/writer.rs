@@ -204,7 +204,8 @@ fn summary_at(id: &LogId, loaded: &LoadedLog) -> Result<Summary, StoreError> {
 pub fn unreadable_entries(id: &LogId, loaded: &LoadedLog) -> Vec<StoreError> {
     let others = loaded.state.iter().filter(|(key, _)| key != META);
     let others = others.filter_map(|(key, value)| Entries::default().add(id, key, value).err());
-    summary_at(id, loaded).err().into_iter().chain(others).collect()
+    let chain = ChainRecord::read(id, &loaded.state).err();
+    summary_at(id, loaded).err().into_iter().chain(others).chain(chain).collect()
 }
 
 /// The key of the guard's state.

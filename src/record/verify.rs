@@ -173,7 +173,6 @@ enum What {
     Row {
         proof: RowProof,
         leaf: Option<Hash>,
-        has_text: bool,
     },
     Removed(Removed),
     Resume(Resume),
@@ -245,9 +244,8 @@ fn read_item(line: &[u8], lines: &mut Lines<'_>) -> What {
 
 fn read_row(proof: RowProof, lines: &mut Lines<'_>) -> What {
     let bad = |why: &str| What::Bad(Some(proof.sequence), why.into());
-    let has_text = proof.key.is_some() || proof.shown.is_some();
-    if !has_text {
-        return What::Row { leaf: proof.leaf.map(|leaf| leaf.0), proof, has_text };
+    if proof.key.is_none() && proof.shown.is_none() {
+        return What::Row { leaf: proof.leaf.map(|leaf| leaf.0), proof };
     }
     let line = if lines.is_at_envelope() { lines.next() } else { None };
     let Some(text) = line else { return bad("its envelope was cut out") };
@@ -260,7 +258,7 @@ fn read_row(proof: RowProof, lines: &mut Lines<'_>) -> What {
         (Some(key), None) => Some(hash_chain::leaf(&key.0, text)),
         (None, leaf) => leaf.map(|leaf| leaf.0),
     };
-    What::Row { proof, leaf, has_text }
+    What::Row { proof, leaf }
 }
 
 /// Follows the chain from line to line.
@@ -310,7 +308,7 @@ impl<'k> Check<'k> {
         match what {
             What::Begin(_) => Err(misfit(None, "the first line comes again".into())),
             What::Bad(sequence, why) => Err(misfit(sequence, why)),
-            What::Row { proof, leaf, has_text } => {
+            What::Row { proof, leaf } => {
                 self.follows(proof.sequence).map_err(|(sequence, why)| misfit(Some(sequence), why))?;
                 match (self.value, leaf, proof.chain) {
                     (Some(before), Some(leaf), Some(chain)) => {
@@ -332,9 +330,6 @@ impl<'k> Check<'k> {
                     (None, None, None) => self.verified.outside_of_chain += 1,
                     (Some(_), ..) => return Err(row(proof.sequence, "its proof lacks the leaf or the chain's value")),
                     (None, ..) => return Err(row(proof.sequence, "it is outside of the chain, but its proof says otherwise")),
-                }
-                if !has_text && self.value.is_none() && self.is_internal() {
-                    return Err(row(proof.sequence, "its envelope was cut out"));
                 }
                 self.reach(proof.sequence).map_err(|why| row(proof.sequence, &why))
             }
@@ -369,10 +364,6 @@ impl<'k> Check<'k> {
         }
     }
 
-    fn is_internal(&self) -> bool {
-        self.verified.audience == Audience::Internal
-    }
-
     fn begin(&mut self, begin: ExportBegin) -> Result<(), String> {
         if begin.version != VERSION {
             return Err(format!("the proofs are of version {}; this program reads version {VERSION}", begin.version));
@@ -402,7 +393,7 @@ impl<'k> Check<'k> {
         let Some(ExportBegin { run_id, epoch, chain: Some(chain), .. }) = &self.begin else { return Ok(()) };
         if self.at + 1 == chain.from {
             let run = RunId::new(run_id).map_err(|error| format!("the run's id is not valid: {error}"))?;
-            let epoch: Epoch = epoch.parse().map_err(|_| format!("{epoch:?} is not an epoch"))?;
+            let epoch: Epoch = epoch.parse().map_err(|()| format!("{epoch:?} is not an epoch"))?;
             self.value = Some(hash_chain::start(&LogId::Run(run), epoch, Sequence(chain.from)));
         }
         Ok(())
@@ -478,5 +469,119 @@ impl<'k> Check<'k> {
             return Err(misfit(Some(self.at + 1), "the file ends before it"));
         }
         Ok(self.verified)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+    use crate::log::hash_chain::{ChainEnd, ChainRecord, RemovedRange, StateEntry, add_removed, removed_entry};
+    use crate::log::row::{Row, Rows};
+    use crate::record::proof::ProofWriter;
+    use crate::record::signing::SigningKey;
+    use bytes::Bytes;
+
+    fn run() -> RunId {
+        RunId::new("r").unwrap()
+    }
+
+    fn epoch() -> Epoch {
+        Epoch::from_random(7)
+    }
+
+    /// Rows of a log, and the state that its writer saved. The chain begins after `before` rows.
+    fn log(before: u64, count: u64) -> (Vec<Row>, Vec<StateEntry>) {
+        let mut chain = ChainEnd::begin(&LogId::Run(run()), epoch(), Sequence(before), [9; 32]);
+        let mut bytes = Vec::new();
+        for n in 1..=count {
+            let text = format!("{{\"sequence\":{n}}}");
+            let text = text.as_bytes();
+            Row::encode(&mut bytes, Sequence(n), [Sequence(n - 1); 3], [None, Some(text), Some(text)]);
+            if n > before {
+                chain.push(Sequence(n), text, n % 10 == 0);
+            }
+        }
+        (Rows(bytes.into()).collect(), chain.take_changed())
+    }
+
+    fn record(state: Vec<StateEntry>) -> ChainRecord {
+        let state: Vec<(Bytes, Bytes)> = state.into_iter().map(|(key, value)| (key, value.unwrap())).collect();
+        ChainRecord::read(&LogId::Run(run()), &state).unwrap().unwrap()
+    }
+
+    /// Exports the rows that `keep` says, and verifies the export.
+    fn verified(rows: &[Row], record: ChainRecord, keep: impl Fn(u64) -> bool) -> Result<Verified, VerifyError> {
+        let (mut out, key) = (Vec::new(), SigningKey::generate(Environment::SYSTEM));
+        let until = rows.last().unwrap().sequence();
+        let mut writer = ProofWriter::begin(run(), epoch(), Audience::Internal, until, Some(record), &mut out);
+        for row in rows.iter().filter(|row| keep(row.sequence().0)) {
+            writer.row(row, row.view(Audience::Internal), &mut out);
+        }
+        writer.end(&key, jiff::Timestamp::UNIX_EPOCH, &mut out);
+        verify(&out[..], &Known { keys: Some(vec![key.public_key()]), head: None })
+    }
+
+    fn counts(verified: &Verified) -> [u64; 3] {
+        [verified.checked_in_text, verified.outside_of_chain, verified.removed]
+    }
+
+    #[test]
+    fn a_chain_that_begins_and_ends_within_a_log_has_the_rows_between() {
+        let (rows, state) = log(5, 30);
+        assert_eq!(counts(&verified(&rows, record(state), |_| true).unwrap()), [25, 5, 0]);
+        // Another version appended the last rows.
+        let (_, state) = log(5, 28);
+        assert_eq!(counts(&verified(&rows, record(state), |_| true).unwrap()), [23, 7, 0]);
+    }
+
+    #[test]
+    fn a_range_that_an_earlier_version_removed_ends_the_chain_until_it_is_known_again() {
+        let (rows, state) = log(0, 30);
+        let verified = verified(&rows, record(state), |n| !(13..=16).contains(&n)).unwrap();
+        // The rows 17 to 20 follow the range; row 20 is a point.
+        assert_eq!(counts(&verified), [22, 4, 4]);
+    }
+
+    #[test]
+    fn removed_ranges_may_touch_and_lie_across_the_begin_of_the_chain() {
+        let (rows, mut state) = log(5, 30);
+        let chain = record(state.clone());
+        for step in [[4, 5, 6, 7, 20], [8, 9, 19, 21, 22]] {
+            let (mut ranges, mut walk) =
+                (Vec::<RemovedRange>::new(), hash_chain::ChainWalk::new(&LogId::Run(run()), epoch(), &chain));
+            for row in &rows {
+                let ends = walk.row(row);
+                if step.contains(&row.sequence().0) {
+                    add_removed(&mut ranges, row.sequence(), ends);
+                }
+            }
+            state.extend(removed_entry(&ranges));
+        }
+        let gone = [4, 5, 6, 7, 8, 9, 19, 20, 21, 22];
+        let verified = verified(&rows, record(state), |n| !gone.contains(&n)).unwrap();
+        assert_eq!(counts(&verified), [17, 3, 10]);
+    }
+
+    #[test]
+    fn a_row_that_was_changed_in_the_store_is_found_at_the_next_place_that_was_saved() {
+        let (mut rows, state) = log(0, 30);
+        let mut bytes = Vec::new();
+        let text: &[u8] = b"{\"sequence\":13,\"x\":1}";
+        Row::encode(&mut bytes, Sequence(13), [Sequence(12); 3], [None, Some(text), Some(text)]);
+        rows[12] = Rows(bytes.into()).next().unwrap();
+        let error = verified(&rows, record(state), |_| true).unwrap_err();
+        assert!(matches!(error, VerifyError::Misfit { sequence: Some(20), .. }), "{error}");
+    }
+
+    #[test]
+    fn a_chunk_is_cut_between_groups_of_lines_only() {
+        let group = b"{\"proof\":1}\n{\"a\":\"{\\\"proof\\\":\"}\n";
+        let text = group.repeat(5);
+        for count in 1..20 {
+            let parts = split(&text, count);
+            assert_eq!(parts.concat(), text, "{count}");
+            assert!(parts.iter().all(|part| part.len().is_multiple_of(group.len())), "{count}");
+        }
     }
 }

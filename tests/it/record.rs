@@ -1,16 +1,20 @@
 //! The record: what an export with proofs shows about the rows of a run, and what it does not tell.
 
+use crate::cli::{Running, proscenium};
 use crate::harness::{Client, environment, fact, serve_until, storage_in, with_timeout};
 use crate::retention::start_with_stopped_clock;
+use crate::supervision::{loaded, opened, run, set};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::Storage;
 use proscenium::log::embedded::Sync;
+use proscenium::log::{Storage, Store};
 use proscenium::record::signing::PublicKey;
 use proscenium::record::verify::{Known, Verified, VerifyError, verify};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Stdio;
 use tokio::sync::oneshot;
 
 fn server(store: Storage) -> Server {
@@ -304,6 +308,35 @@ async fn a_restart_goes_on_with_the_chain() {
 }
 
 #[tokio::test]
+async fn a_chain_begins_anew_after_rows_of_a_version_without_chains() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = with_server_in(dir.path(), async |client| {
+        client.append("r", &mixed()).await;
+        let store = verified(&export(&client, "r", "internal").await, &keys(&client).await);
+        store.head.unwrap()
+    })
+    .await;
+    // Such a version leaves the head where it was.
+    let store = opened(dir.path());
+    let head = loaded(&store, "r").await.state.into_iter().find(|(key, _)| &**key == b"h").unwrap().1;
+    drop(store);
+    with_server_in(dir.path(), async |client| drop(client.append("r", &[note("more")]).await)).await;
+    let store = opened(dir.path());
+    set(&store, "r", b"h", &head).await;
+    drop(store);
+    with_server_in(dir.path(), async |client| {
+        let known = keys(&client).await;
+        let behind = verified(&export(&client, "r", "internal").await, &known);
+        assert_eq!((behind.checked_in_text, behind.outside_of_chain), (8, 1), "the head is behind the log");
+        assert_eq!(behind.head.unwrap().chain, before.chain);
+        client.append("r", &[note("and more")]).await;
+        let anew = verified(&export(&client, "r", "internal").await, &known);
+        assert_eq!((anew.checked_in_text, anew.outside_of_chain), (1, 9));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_compacted_run_verifies_across_its_holes() {
     let (client, compactor) = start_with_stopped_clock().await;
     let mut facts = mixed();
@@ -380,6 +413,90 @@ async fn the_key_of_an_erased_log_is_gone() {
         assert_eq!(verified(&export, &keys(&client).await).checked_in_text, 8);
         assert_ne!(before["key"], after["key"], "the new log has another key");
         assert_ne!(before["chain"], after["chain"]);
+        client.delete("/v1/runs/r").await;
     })
     .await;
+    assert!(opened(dir.path()).load(&run("r")).unwrap().is_none(), "the key was in the state of the log");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_makes_its_signing_key_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("data").join("signing-key.pem");
+    let flags = ["serve", "--listen", "127.0.0.1:0", "--data-dir"];
+    let serve = || Running::start_logging(proscenium(&flags).arg(dir.path().join("data")), Stdio::null());
+    let kid = async |server: &Running| {
+        let keys: Value = reqwest::get(format!("{}/v1/keys", server.url)).await.unwrap().json().await.unwrap();
+        keys["keys"][0]["kid"].as_str().unwrap().to_owned()
+    };
+    let mut server = serve();
+    let first = kid(&server).await;
+    server.terminate();
+    assert_eq!(server.exit_code(), Some(0));
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let server = serve();
+    assert_eq!(kid(&server).await, first, "the key is that of the first start");
+    drop(server);
+    std::fs::write(&file, "no key").unwrap();
+    let refused = proscenium(&flags).arg(dir.path().join("data")).output().unwrap();
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && error.contains("signing-key.pem") && error.contains("openssl genpkey"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_commands_print_the_record_and_tell_by_their_exit_codes_whether_it_fits() {
+    let (server, dir) = (Running::serve(), tempfile::tempdir().unwrap());
+    let facts = [
+        fact("run.started", json!({"sessionId": "s"})),
+        asks("a"),
+        fact("action.resolved", json!({"actionId": "a", "payload": {"outcome": "rejected"}})),
+    ];
+    server.post("r", "agentui", "application/json", json!(facts).to_string()).await;
+    let run = |arguments: &[&str]| {
+        let output = proscenium(arguments).current_dir(dir.path()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let url = &*server.url;
+    assert_eq!(run(&["export", "r", "--proof", "--url", url, "-o", "r.ndjson"]).0, Some(0));
+    let (code, json, _) = run(&["verify", "r.ndjson", "--key", url, "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, &json["verified"], &json["export"]["checkedInText"]), (Some(0), &json!(true), &json!(3)), "{json}");
+    assert_eq!(json["export"]["signaturesChecked"], true);
+    let (code, text, _) = run(&["verify", "r.ndjson"]);
+    assert!(code == Some(0) && text.contains("3 rows checked in text") && text.contains("pass --key"), "{text}");
+
+    let whole = std::fs::read_to_string(dir.path().join("r.ndjson")).unwrap();
+    std::fs::write(dir.path().join("forged.ndjson"), whole.replace("rejected", "approved")).unwrap();
+    let (code, json, _) = run(&["verify", "forged.ndjson", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, &json["verified"], &json["sequence"]), (Some(1), &json!(false), &json!(3)), "{json}");
+
+    // What is no export with proofs, no file, and no key.
+    assert_eq!(run(&["export", "r", "--url", url, "-o", "plain.ndjson"]).0, Some(0));
+    let (code, _, error) = run(&["verify", "plain.ndjson"]);
+    assert!(code == Some(2) && error.contains("--proof"), "{error}");
+    let (code, _, error) = run(&["verify", "missing.ndjson"]);
+    assert!(code == Some(2) && error.contains("missing.ndjson"), "{error}");
+    let (code, _, error) = run(&["verify", "r.ndjson", "--key", "r.ndjson"]);
+    assert!(code == Some(2) && error.contains("no public Ed25519 key"), "{error}");
+
+    // An import and a check pass over the proofs.
+    assert_eq!(run(&["import", "r.ndjson", "--run", "copy", "--url", url]).0, Some(0));
+    let copy: Value = reqwest::get(format!("{url}/v1/runs/copy?audience=internal")).await.unwrap().json().await.unwrap();
+    assert_eq!(copy["counts"]["events"], 3);
+    let (code, text, error) = run(&["check", "r.ndjson"]);
+    assert_eq!(code, Some(0), "{text}{error}");
+
+    for of in [&["r"][..], &["--session", "s"]] {
+        let (code, text, _) = run(&[&["decisions"], of, &["--url", url]].concat());
+        assert!(code == Some(0) && text.starts_with("Really?\n  action   a"), "{text}");
+        assert!(text.contains("decided  rejected, by the runtime"), "{text}");
+        let (_, json, _) = run(&[&["decisions"], of, &["--url", url, "--json"]].concat());
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["decisions"][0]["outcome"], "rejected");
+    }
+    assert!(run(&["decisions", "copy", "--url", url]).1.contains("Really?"));
+    assert!(run(&["decisions", "none", "--url", url]).2.contains("no_such_run"));
 }

@@ -4,12 +4,14 @@
 
 use crate::cli::{Running, proscenium};
 use crate::harness::{Client, environment, fact, repository, serve_until, storage_in, to_ndjson, with_timeout};
+use crate::record::{export, verified};
 use crate::supervision::{loaded, opened, run};
 use data_encoding::HEXLOWER;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::embedded::{EmbeddedStore, FORMAT, Sync};
 use proscenium::log::{Store, StoreError};
+use proscenium::record::verify::{Known, verify};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -132,6 +134,25 @@ async fn every_answer_about_a_store_of_0_2_0_is_that_of_0_2_0() {
     let mut entries: Vec<_> = data.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
     entries.sort();
     assert_eq!(entries, ["format", "format-2", "journal", "trees"]);
+}
+
+#[tokio::test]
+async fn a_run_of_0_2_0_gets_its_hash_chain_with_its_next_row() {
+    let ((_dir, data), known) = (unpack_of("0.2.0"), Known::default());
+    let served = serve_at(&data, || time_of(&expected_of("0.2.0"))).await;
+    let client = &served.0;
+    let runs = client.get("/v1/runs?audience=internal").await.ok();
+    let run = runs["runs"].as_array().unwrap().iter().find(|run| run["counts"]["events"].as_u64() > Some(3)).unwrap();
+    let (name, rows) = (run["runId"].as_str().unwrap(), run["counts"]["events"].as_u64().unwrap());
+    let before = verified(&export(client, name, "internal").await, &known);
+    assert_eq!((before.head, before.outside_of_chain, before.checked_in_text), (None, rows, 0));
+    client.append(name, &[fact("text.delta", json!({"messageId": "new", "payload": {"text": "x"}}))]).await;
+    let after = verified(&export(client, name, "internal").await, &known);
+    assert_eq!((after.outside_of_chain, after.checked_in_text), (rows, 1));
+    // What an earlier version wrote is protected by the digest of the export, as far as a key signs it.
+    let text = String::from_utf8(export(client, name, "internal").await).unwrap().replacen("receivedAt", "receivedAs", 1);
+    assert!(verify(text.as_bytes(), &known).unwrap_err().to_string().starts_with("row 1 does not fit"));
+    close(served).await;
 }
 
 #[tokio::test]

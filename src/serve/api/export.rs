@@ -44,10 +44,11 @@ pub async fn export(State(app): State<Arc<App>>, authorization: Authorization, u
             }
             let mut text = text;
             if export.after < export.until {
-                if !export.read_page(&mut text).await? {
-                    return Err("the run was erased".into());
+                match (export.read_page(&mut text).await?, &export.proof) {
+                    (true, _) => return Ok(Some((Bytes::from(text), (Some(export), Vec::new())))),
+                    (false, Some(_)) => return Err("the run was erased".into()),
+                    (false, None) => return Ok(None),
                 }
-                return Ok(Some((Bytes::from(text), (Some(export), Vec::new()))));
             }
             Ok(export.end(&mut text).then(|| (Bytes::from(text), (None, Vec::new()))))
         }
@@ -99,7 +100,9 @@ impl Export {
             // A compaction has removed rows since the export began.
             let loaded = self.app.logs.load(&self.log).await?.filter(|loaded| loaded.epoch == self.epoch);
             let record = loaded.map(|loaded| ChainRecord::read(&self.log, &loaded.state)).transpose()?.flatten();
-            record.into_iter().for_each(|record| proof.update(record));
+            if let Some(record) = record {
+                proof.update(record);
+            }
         }
         for row in &rows {
             proof.row(row, self.filter.text_of(row), out);

@@ -170,9 +170,11 @@ struct Item {
 
 enum What {
     Begin(ExportBegin),
+    /// `linked` is the chain's value after the row, if the value before it is what the line before says: its first part.
     Row {
         proof: RowProof,
         leaf: Option<Hash>,
+        linked: Option<(Hash, Hash)>,
     },
     Removed(Removed),
     Resume(Resume),
@@ -189,9 +191,18 @@ struct Part {
 fn read_part(text: &[u8]) -> Part {
     let mut lines = Lines { rest: text, number: 0 };
     let mut items = Vec::with_capacity(text.len() / 512);
+    let mut before = None;
     while let Some(line) = lines.next() {
         let number = lines.number;
-        items.push(Item { line: number, what: read_item(line, &mut lines) });
+        let mut what = read_item(line, &mut lines);
+        if let What::Row { leaf: Some(leaf), linked, .. } = &mut what {
+            *linked = before.map(|before: Hash| (before, hash_chain::link(&before, leaf)));
+        }
+        before = match &what {
+            What::Row { proof, .. } => proof.chain.map(|chain| chain.0),
+            _ => None,
+        };
+        items.push(Item { line: number, what });
     }
     Part { items, lines: lines.number }
 }
@@ -245,7 +256,7 @@ fn read_item(line: &[u8], lines: &mut Lines<'_>) -> What {
 fn read_row(proof: RowProof, lines: &mut Lines<'_>) -> What {
     let bad = |why: &str| What::Bad(Some(proof.sequence), why.into());
     if proof.key.is_none() && proof.shown.is_none() {
-        return What::Row { leaf: proof.leaf.map(|leaf| leaf.0), proof };
+        return What::Row { leaf: proof.leaf.map(|leaf| leaf.0), proof, linked: None };
     }
     let line = if lines.is_at_envelope() { lines.next() } else { None };
     let Some(text) = line else { return bad("its envelope was cut out") };
@@ -258,7 +269,7 @@ fn read_row(proof: RowProof, lines: &mut Lines<'_>) -> What {
         (Some(key), None) => Some(hash_chain::leaf(&key.0, text)),
         (None, leaf) => leaf.map(|leaf| leaf.0),
     };
-    What::Row { proof, leaf }
+    What::Row { proof, leaf, linked: None }
 }
 
 /// Follows the chain from line to line.
@@ -308,11 +319,12 @@ impl<'k> Check<'k> {
         match what {
             What::Begin(_) => Err(misfit(None, "the first line comes again".into())),
             What::Bad(sequence, why) => Err(misfit(sequence, why)),
-            What::Row { proof, leaf } => {
+            What::Row { proof, leaf, linked } => {
                 self.follows(proof.sequence).map_err(|(sequence, why)| misfit(Some(sequence), why))?;
                 match (self.value, leaf, proof.chain) {
                     (Some(before), Some(leaf), Some(chain)) => {
-                        if hash_chain::link(&before, &leaf) != chain.0 {
+                        let linked = linked.filter(|(known, _)| *known == before);
+                        if linked.map_or_else(|| hash_chain::link(&before, &leaf), |(_, after)| after) != chain.0 {
                             return Err(row(
                                 proof.sequence,
                                 match proof.key {

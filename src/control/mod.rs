@@ -545,7 +545,9 @@ impl Controls {
         let is_run = matches!(leased.log, LogId::Run(_));
         let decide = |view: &WriterView<'_>| {
             let nothing = (None, ServerAppend::default());
-            let Some(record) = view.controls.get(&leased.id).filter(|record| is_open_at(record, leased.queue_position)) else {
+            // An approval may have been taken back since the lease.
+            let is_leasable = |record: &&ControlRecord| is_open_at(record, leased.queue_position) && !record.is_held();
+            let Some(record) = view.controls.get(&leased.id).filter(is_leasable) else {
                 return nothing;
             };
             if let Some(reason) = closing_reason(record, view, now) {

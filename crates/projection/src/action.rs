@@ -363,6 +363,13 @@ fn control(envelope: &EnvelopeView, fact: &ControlFact, fold: &mut FoldState) {
             true => edit.remove(QUORUM),
             false => edit.set(QUORUM, json!({ "have": have, "need": need })),
         }
+        if !is_full {
+            // One that was complete may have been taken back.
+            edit.remove(CONTROL);
+            for of_decision in DECISION {
+                edit.remove(of_decision);
+            }
+        }
         // The decision is the control that is handed out for all.
         if !is_full || lead.is_some() {
             return;

@@ -148,6 +148,8 @@ impl Request {
             Some("submitted") if decides && self.control.is_none() => self.control = Some((step, event)),
             Some("nacked" | "expired") if payload["requeued"] != true => {
                 self.approvals.retain(|(control, _)| *control != payload["controlId"]);
+                // An approval that was taken back leaves too few for a decision.
+                self.control.take_if(|_| is_approval && payload["have"].as_u64() < payload["need"].as_u64());
                 self.control.take_if(|known| is_known(known));
             }
             _ => {}

@@ -3,6 +3,7 @@
 use crate::harness::{Client, ClockedProcess, Process, fact};
 use crate::webhooks::{Received, Receiver, SECRET as SECRET_OF_RECEIVERS, configure};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -465,18 +466,26 @@ async fn an_escalation_reaches_the_receivers_that_its_rule_names_and_a_reminder_
     let file = configure(dir.path(), &ops.url, &more);
     let clocked = ClockedProcess::start(dir.path(), &["--config", &file]);
     ask(&clocked.client, "r", json!({"title": "Delete it?"})).await;
+    let mut seen = HashSet::new();
+    // A message that is under way when the clock is set forward may come again, with its id.
+    let mut next = async |receiver: &mut Receiver| loop {
+        let received = receiver.next().await;
+        if seen.insert(received.id.clone()) {
+            return received;
+        }
+    };
     let is_escalated = async || !action(&clocked.client, "r", "user").await["escalated"].is_null();
     clocked.advance_until("the escalation", MINUTE, is_escalated).await;
     let told = |received: &Received| {
         let data = &received.body["data"];
         json!([received.kind(), data["actionId"], data["title"], data["step"], data["to"], data["rule"]])
     };
-    let [asked, reminded] = [ops.next().await, ops.next().await];
+    let [asked, reminded] = [next(&mut ops).await, next(&mut ops).await];
     assert_eq!(told(&asked), json!(["run.waiting", "a", "Delete it?", null, null, null]));
     assert_eq!(told(&reminded), json!(["run.waiting", "a", "Delete it?", 1, null, null]));
-    assert_ne!(asked.id, reminded.id);
-    assert_eq!(told(&pager.next().await), json!(["run.waiting", "a", "Delete it?", 2, null, null]));
+    assert_eq!(told(&next(&mut pager).await), json!(["run.waiting", "a", "Delete it?", 2, null, null]));
     clocked.client.append("r", &[fact("run.failed", json!({}))]).await;
-    assert_eq!(pager.next().await.kind(), "run.failed");
-    assert!(ops.rest().is_empty() && pager.rest().is_empty());
+    assert_eq!(next(&mut pager).await.kind(), "run.failed");
+    let mut rest = ops.rest().into_iter().chain(pager.rest());
+    assert!(rest.all(|again| seen.contains(&again.id)), "the step was told to others");
 }

@@ -171,7 +171,9 @@ pub async fn decide(
     request: &[&str],
     by: &Requester,
 ) -> Result<SubmittedDecision, Problem> {
-    let parts = [&["decide", asked.run.as_str(), decision.action.as_str()], request].concat();
+    // Two people may send the same request, and each of them decides.
+    let sub = by.decider.sub.as_deref().unwrap_or_default();
+    let parts = [&["decide", asked.run.as_str(), decision.action.as_str(), sub], request].concat();
     let id = control_id(&parts);
     let submitted = SubmittedDecision { run: asked.run.clone(), action: decision.action.clone(), control: id.clone() };
     if asked.ended == Some(ActionOutcome::Expired) {

@@ -23,8 +23,17 @@ import "./surfaces/session-header.js";
 import "./surfaces/task-capsule.js";
 import { iconButtons, themeSwitch } from "./theme.js";
 
-const feeder = new Feeder();
+function start() {
+  const feeder = new Feeder();
+  new Shell(feeder);
+  for (const surface of document.querySelectorAll("*")) if (surface instanceof Surface) feeder.add(surface);
+}
+
+/** Whether the address is a share link, which is exchanged before anything is shown. */
+const isLink = () => location.hash.startsWith("#link=");
+
 iconButtons();
-new Shell(feeder);
-for (const surface of document.querySelectorAll("*")) if (surface instanceof Surface) feeder.add(surface);
+addEventListener("hashchange", () => isLink() && location.reload());
+if (isLink()) void import("./link.js").then(({ openLink }) => openLink()).finally(start);
+else start();
 themeSwitch(/** @type {HTMLElement} */ (document.getElementById("theme")));

@@ -107,6 +107,7 @@ function knownCommands(host) {
     ...runs.filter(({ sessionId }) => sessionId).map((run) => ({ group: "Runs", label: run.title || run.runId, hint: run.status, words: run.runId, icon: /** @type {IconName} */ ("play"), run: () => host.navigate({ run: run.runId }) })),
     action("Needs you", "inbox", () => host.showView("inbox"), "g i"),
     action("New session", "plus", host.create),
+    ...(document.querySelector("#share:not([hidden])") ? [action("Share…", "link", click("#share"))] : []),
     action("Open a recording…", "document", host.openRecording),
     ...panels.names.map(([name, label]) => action(label, "panel", () => host.showPanel(name), { trace: "g t", events: "g e" }[name])),
     action("Panel in full width", "expand", () => panels.setFull(!panels.isFull)),

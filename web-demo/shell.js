@@ -12,7 +12,7 @@ import { query } from "./query.js";
 import { PendingDecisions } from "./pending.js";
 import { SessionList, entryKey, failureText, isLive } from "./session-list.js";
 import { AUDIENCES, format, parse } from "./route.js";
-import { openBody, openKeys, openPalette, openRecording } from "./dialogs.js";
+import { openBody, openKeys, openPalette, openRecording, openShare } from "./dialogs.js";
 import { Heading, VIEW_TITLES } from "./heading.js";
 import { listenToKeys } from "./keys.js";
 import { upgrade } from "./lazy.js";
@@ -21,7 +21,7 @@ import { html, render } from "./vendor/lit.js";
 import { Surface, toText, keyOf } from "./surfaces/base.js";
 import { Conversation } from "./surfaces/conversation.js";
 import { SessionRail } from "./surfaces/session-rail.js";
-import { Token, TokenForm } from "./token.js";
+import { Token, TokenForm, link } from "./token.js";
 import { showToast } from "./toasts.js";
 
 /** @typedef {import("./route.js").Route} Route */
@@ -46,7 +46,8 @@ export class Shell {
     this.#addListeners();
     this.#setRoute(parse(location.hash));
     if (this.#hasTarget) this.#open();
-    this.#list.restart(this.#route.audience);
+    // A share link leads to one session or run, and to no list.
+    if (!link.isOpen) this.#list.restart(this.#route.audience);
     this.#drawView();
   }
 
@@ -88,7 +89,7 @@ export class Shell {
 
   #page = {
     sessions: query("#sessions", SessionRail), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), back: query("#back", HTMLButtonElement), past: query("#past", HTMLElement),
-    audience: query("#audience", HTMLFieldSetElement), conversation: query("ps-conversation", Conversation), compare: query("#compare", HTMLButtonElement),
+    audience: query("#audience", HTMLFieldSetElement), conversation: query("ps-conversation", Conversation), compare: query("#compare", HTMLButtonElement), share: query("#share", HTMLButtonElement),
     side: query("#side", HTMLElement), needs: query("#needs-you", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), dock: query("#open-dock", HTMLButtonElement), playback: query("#dock", HTMLElement),
   };
 
@@ -100,6 +101,7 @@ export class Shell {
 
   /** Offers what the token permits. */
   #applyRights() {
+    this.#drawTitle();
     this.#setRoute({ ...this.#route, panel: this.#panels.current, full: this.#panels.isFull || undefined });
     this.#updateAddress();
   }
@@ -111,7 +113,7 @@ export class Shell {
       showToast({ text: `Your token does not permit the audience “${route.audience}”.`, isFailure: true });
       route.audience = AUDIENCES[widest];
     }
-    document.body.dataset.control = String(this.#token.canControl);
+    document.body.dataset.control = link.canDecide ? "decide" : String(this.#token.canControl);
     const isOtherAudience = route.audience !== this.#route.audience;
     this.#route = route;
     if (isOtherAudience) {
@@ -190,7 +192,7 @@ export class Shell {
       // A disconnected page requests nothing, not even lists.
       if (model === this.#model) this.#list.isCut = model.connection.isCut;
       // Without a token, its form says what to do.
-      if (kind === "refused" && model === this.#model && !this.#tokenForm.isShown) showToast({ text: `The server refused the connection: ${why}`, isFailure: true, action: { label: "Retry", run: () => model === this.#model && this.#open() } });
+      if (kind === "refused" && model === this.#model && !this.#tokenForm.isShown && link.at === undefined) showToast({ text: `The server refused the connection: ${why}`, isFailure: true, action: { label: "Retry", run: () => model === this.#model && this.#open() } });
     });
     const view = model.view();
     this.#feeder.show(view);
@@ -255,6 +257,7 @@ export class Shell {
     const { view } = this.#route;
     const over = this.#isServerEmpty ? "No sessions yet" : view ? VIEW_TITLES[view] : this.#panels.isFull ? this.#panels.label : "";
     this.#heading.show(this.#hasTarget ? this.#title : "", over, this.#emptyTitle);
+    this.#page.share.hidden = !this.#hasTarget || !this.#token.canShare;
     this.#drawHint();
     this.#attention.title = this.#title ? `${this.#title} · Proscenium` : "Proscenium";
   }
@@ -585,6 +588,7 @@ export class Shell {
       this.#navigate({ [kind]: id, full: undefined });
     });
     back.addEventListener("click", () => this.#back());
+    this.#page.share.addEventListener("click", () => void openShare(this.#server, this.#route, this.#token));
     query("#keys", HTMLButtonElement).addEventListener("click", () => void openKeys());
     document.addEventListener("keys", () => void openKeys());
     document.addEventListener("recording", this.#openRecording);

@@ -16,6 +16,9 @@ import { AUDIENCES } from "./route.js";
 
 const KEY = "proscenium.token";
 
+/** What a share link has opened. The page alone keeps it, and only until it closes. See link.js. */
+export const link = { isOpen: false, token: "", canDecide: false, at: /** @type {number | undefined} */ (undefined) };
+
 /**
  * Reads what a token says of its rights, so that the page offers nothing that the server would refuse. The server alone
  * decides: another token may say nothing here.
@@ -44,7 +47,7 @@ export class Token {
 
   /** The token for requests. @returns {string | undefined} */
   get value() {
-    return this.#text || undefined;
+    return (link.isOpen ? link.token : this.#text) || undefined;
   }
 
   /** @param {string} text Empty to remove the token. */
@@ -57,6 +60,7 @@ export class Token {
 
   /** The widest audience that the token permits. @returns {Audience} */
   get audience() {
+    if (link.isOpen) return "user";
     const { audience, can } = this.rights ?? rightsOf(this.#text);
     const isStated = can !== undefined || audience !== undefined;
     return AUDIENCES.find((name) => name === audience) ?? (isStated ? "user" : "internal");
@@ -64,8 +68,18 @@ export class Token {
 
   /** Whether the token permits controls. */
   get canControl() {
+    return link.isOpen ? link.canDecide : this.#can("control");
+  }
+
+  /** Whether the token permits making share links. */
+  get canShare() {
+    return !link.isOpen && this.#can("share");
+  }
+
+  /** @param {string} verb */
+  #can(verb) {
     const { can } = this.rights ?? rightsOf(this.#text);
-    return !Array.isArray(can) || can.includes("control") || can.includes("admin");
+    return !Array.isArray(can) || can.includes(verb) || can.includes("admin");
   }
 }
 

@@ -298,6 +298,12 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ),
             ("A user that a proxy names", "{USER_BYTES_MAX}", "401 `unauthenticated`"),
             ("Values of one entry of a claim mapping", "{EXPANSIONS_MAX}", "401 `unauthenticated`"),
+            (
+                "Open share links of one maker; of the server; days of a link",
+                "{LINKS_PER_MAKER_MAX}; {LINKS_MAX}; {LINK_DAYS_MAX}",
+                "429 `too_many_links`; 422 `bad_member`",
+            ),
+            ("Openings of one share link in a minute", "{EXCHANGES_PER_MINUTE_MAX}", "429 `link_rate`"),
             ("Tickets of one token; of all", "{TICKETS_PER_TOKEN_MAX}; {TICKETS_MAX}", "429 `too_many_tickets`"),
         ],
     ),

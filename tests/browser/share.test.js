@@ -106,7 +106,7 @@ test("a link that may decide decides one action", limit, async () => {
   const card = (title) => page.locator(".ask", { hasText: title });
   await card("First?").waitFor();
   assert.ok(await page.locator("ps-composer").isHidden());
-  const decided = (status) => page.waitForResponse((response) => response.url().endsWith("/controls") && response.request().method() === "POST" && response.status() === status);
+  const decided = (status) => page.waitForResponse((response) => new URL(response.url()).pathname.endsWith("/controls") && response.request().method() === "POST" && response.status() === status);
   await Promise.all([decided(202), card("First?").locator(".yes .button").first().click()]);
   await Promise.all([decided(409), card("Second?").locator(".yes .button").first().click()]);
   const headers = { authorization: `Bearer ${token("--can", "read", "--audience", "internal")}` };

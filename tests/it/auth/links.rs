@@ -65,7 +65,9 @@ fn asks(action: &str, payload: &Value) -> Value {
 async fn an_opened_link_reads_what_it_leads_to_and_nothing_beside_it() {
     let guarded = AuthServer::start().await;
     let [_, own_blob] = write_example_runs(&guarded).await;
-    guarded.publish("beside", "sessionId=s&owner=acme", &admin(), &[fact("run.started", json!({}))]).await.ok();
+    let asking = |action: &str| [fact("run.started", json!({})), asks(action, &json!({ "risk": "low" }))];
+    guarded.publish("beside", "sessionId=s&owner=acme", &admin(), &asking("beside-asks")).await.ok();
+    guarded.publish("q", "", &admin(), &asking("q-asks")).await.ok();
     for (wanted, readable, hidden) in [
         (
             json!({ "runId": "r" }),
@@ -99,6 +101,25 @@ async fn an_opened_link_reads_what_it_leads_to_and_nothing_beside_it() {
                 guarded.get("/v1/runs/r?audience=internal", reader).await.problem(403, "forbidden")["missing"],
                 "audience:internal"
             );
+            let is_of_run = wanted.get("runId").is_some();
+            let asked = guarded.get("/v1/attention", reader).await.ok();
+            assert_eq!(
+                json!([asked["items"].as_array().unwrap().len(), asked["total"]]),
+                json!([u8::from(!is_of_run), u8::from(!is_of_run)])
+            );
+            assert!(!asked.to_string().contains("q-asks"), "{asked}");
+            let listed = guarded.get("/v1/sessions", reader).await.ok();
+            let listed: Vec<_> = listed["sessions"].as_array().unwrap().iter().map(|line| line["sessionId"].clone()).collect();
+            assert_eq!(listed, if is_of_run { vec![] } else { vec![json!("s")] });
+            let mut lists =
+                guarded.open_stream(Transport::Raw, "/v1/lists/stream?attention=true&sessions=true", reader, None).await;
+            loop {
+                let frame = with_timeout("a frame", lists.next()).await.unwrap().data;
+                assert!((!is_of_run || frame["frame"] != "List") && !frame.to_string().contains("q-asks"), "{frame}");
+                if frame["frame"] == "Hydrated" {
+                    break;
+                }
+            }
             let runs = guarded.get("/v1/runs", reader).await.ok();
             assert!(runs["runs"].as_array().unwrap().iter().all(|run| run["runId"] != "q"), "{runs}");
             let me = guarded.get("/v1/me", reader).await.ok();

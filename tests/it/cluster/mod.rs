@@ -2,6 +2,7 @@
 
 mod agents;
 mod faults;
+mod links;
 mod nodes;
 mod outages;
 mod owners;

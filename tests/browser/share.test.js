@@ -113,3 +113,21 @@ test("a link that may decide decides one action", limit, async () => {
   const { controls } = await (await fetch(`${url}/v1/runs/asking/controls?audience=internal`, { headers })).json();
   assert.deepEqual(controls.map(({ actionId, decidedBy }) => [actionId, decidedBy.via]), [["first", "link"]]);
 });
+
+test("an open link gets another token before the last one ends, and says when the link has ended", limit, async () => {
+  await publish("long", [{ type: "run.started" }, says("Hello")], "lasting");
+  const maker = await sharer({ session: "lasting" });
+  const address = await share(maker);
+  const page = await stage.blank();
+  await page.clock.install();
+  const isExchange = (one) => new URL(one.url()).pathname === "/v1/links/exchange";
+  const [first] = await Promise.all([page.waitForResponse(isExchange), page.goto(address)]);
+  await page.locator(".speech .body", { hasText: "Hello" }).waitFor();
+  const [second] = await Promise.all([page.waitForResponse(isExchange), page.clock.fastForward("14:01")]);
+  const [before, after] = [await first.json(), await second.json()];
+  assert.ok(before.token && after.token && Date.parse(after.expiresAt) >= Date.parse(before.expiresAt));
+  await maker.locator("#share-dialog li button").click();
+  await maker.locator("#share-dialog .note", { hasText: "revoked" }).waitFor();
+  await Promise.all([page.waitForResponse(isExchange), page.clock.fastForward("14:01")]);
+  await page.locator(".toast", { hasText: "This share link has ended" }).waitFor();
+});

@@ -47,6 +47,7 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("too_many_controls", "`control`"),
     ("too_many_secrets", "`connect::user_headers`"),
     ("too_many_tickets", "`auth`"),
+    ("approval_not_counted", "`waits`"),
     ("too_many_webhooks", "`webhooks`"),
     ("webhook_configured", "`webhooks`"),
     ("too_many_links", "`auth::links`"),

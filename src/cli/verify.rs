@@ -9,7 +9,7 @@ use proscenium::record::verify::{Known, Verified, VerifyError, verify};
 use serde_json::json;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The arguments of `verify`.
 #[derive(Debug, Clone, clap::Args)]
@@ -57,7 +57,7 @@ pub async fn run(args: Verify) -> Result<bool, CliError> {
         Some(key) => Some(read_keys(key, &args).await?),
         None => None,
     };
-    let head = args.head.as_ref().map(read_head).transpose()?;
+    let head = args.head.as_deref().map(read_head).transpose()?;
     let (file, from): (_, Box<dyn Read>) = match args.file.as_os_str() == "-" {
         true => (PathBuf::from("standard input"), Box::new(io::stdin())),
         false => (args.file.clone(), Box::new(File::open(&args.file).map_err(|error| file_error(&args.file, &error))?)),
@@ -85,7 +85,7 @@ pub async fn run(args: Verify) -> Result<bool, CliError> {
     }
 }
 
-fn file_error(file: &std::path::Path, reason: &dyn std::fmt::Display) -> CliError {
+fn file_error(file: &Path, reason: &dyn std::fmt::Display) -> CliError {
     CliError::File { file: file.to_owned(), reason: reason.to_string() }
 }
 
@@ -127,11 +127,11 @@ async fn read_keys(key: &str, args: &Verify) -> Result<Vec<PublicKey>, CliError>
     PublicKey::read_all(&bytes).map_err(|reason| CliError::Usage(format!("the keys of {key}: {reason}")))
 }
 
-fn read_head(file: &PathBuf) -> Result<SignedHead, CliError> {
+fn read_head(file: &Path) -> Result<SignedHead, CliError> {
     serde_json::from_slice(&read_small(file)?).map_err(|error| file_error(file, &format_args!("it is no signed head: {error}")))
 }
 
-fn read_small(file: &PathBuf) -> Result<Vec<u8>, CliError> {
+fn read_small(file: &Path) -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
     let read = File::open(file).and_then(|file| file.take(SMALL_FILE_BYTES_MAX).read_to_end(&mut bytes));
     read.map_err(|error| file_error(file, &error))?;

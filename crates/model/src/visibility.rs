@@ -200,7 +200,9 @@ pub fn without_person<'d>(envelope: &Envelope<'d>, reader: Audience) -> Option<E
     if envelope.draft.payload.as_fact().is_some_and(|step: &WaitStepFact| step.rule.is_some() || step.to.is_some()) {
         let mut public = envelope.clone();
         let step = public.draft.to_mut().payload.fact_mut::<WaitStepFact>();
-        step.into_iter().for_each(|step| (step.rule, step.to) = (None, None));
+        if let Some(step) = step {
+            (step.rule, step.to) = (None, None);
+        }
         return Some(public);
     }
     let decided_by = decided_by::without_person(envelope.draft.payload.get(DECIDED_BY)?)?;

@@ -712,7 +712,9 @@ impl Authenticator {
                 of_links.push(grant);
             }
         });
-        of_links.iter().for_each(|grant| self.end_of_ended_link(grant));
+        for grant in &of_links {
+            self.end_of_ended_link(grant);
+        }
     }
 
     /// Ends expired grants, and removes dropped grants and stale tickets.

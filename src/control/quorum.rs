@@ -88,7 +88,9 @@ pub(super) fn count(
     let mut changed: Vec<ControlRecord> = approvals.into_iter().cloned().collect();
     let own = Approval { have, need, approvers: Vec::new(), lead: None };
     if have < need {
-        changed.iter_mut().for_each(|known| known.approval = Some(own.clone()));
+        for known in &mut changed {
+            known.approval = Some(own.clone());
+        }
         return Ok(Counted::Adds(own, changed));
     }
     let approvers = changed.iter().filter_map(|known| known.decided_by.clone()).chain(record.decided_by.clone()).collect();

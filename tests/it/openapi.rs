@@ -631,7 +631,7 @@ async fn answers_have_their_described_shapes() {
     ];
     let export = client.export("r", "proof=true&audience=user").await;
     let proofs = export.into_iter().filter(|line| line.get("proof").is_some());
-    let head = proofs.clone().last().map(|line| line["proof"]["end"]["head"].clone());
+    let head = proofs.clone().next_back().map(|line| line["proof"]["end"]["head"].clone());
     answers.extend(proofs.map(|line| ("ProofLine", line)).chain(head.map(|head| ("SignedHead", head))));
     for (name, answer) in &answers {
         let schema = json!({ "$ref": format!("#/components/schemas/{name}"), "components": description["components"] });

@@ -40,7 +40,7 @@ async fn with_server_in<T>(data: &Path, work: impl AsyncFnOnce(Client) -> T) -> 
 pub async fn export(client: &Client, run: &str, audience: &str) -> Vec<u8> {
     let answer = client.get(&format!("/v1/runs/{run}/export?proof=true&audience={audience}")).await;
     assert_eq!(answer.status, 200, "{answer:?}");
-    answer.body.to_vec()
+    answer.body
 }
 
 async fn keys(client: &Client) -> Known {

@@ -394,7 +394,7 @@ async fn makers_see_their_own_links_and_an_administrator_of_everything_sees_all(
         own.sort();
         assert_eq!(listed, own, "by {limit}");
     }
-    assert_eq!(list(&other, 9).await, [theirs.clone()], "an administrator of some sessions sees its own");
+    assert_eq!(list(&other, 9).await, std::slice::from_ref(&theirs), "an administrator of some sessions sees its own");
     assert_eq!(list(&admin(), 4).await.len(), 6);
     let link = guarded.get("/v1/links", &other).await.ok()["links"][0].clone();
     assert_eq!(json!([link["uses"], link["sessionId"], link["sub"], link["can"]]), json!([3, "t", "other", ["read"]]));

@@ -4,12 +4,11 @@
 //! begins only for a delivery that is durable, and a result that is lost only repeats an attempt.
 
 use super::delivery::{self, CLOSED_MAX, CONCURRENT_MAX, DeliveryState, FailureClass, Notification, OPEN_MAX};
-use super::event::SeenEvent;
+use super::event::{EventKind, SeenEvent, StatusEvent};
 use super::follower::{Follower, FollowerPosition, POSITION_ID};
 use super::webhook::{Disabled, Webhook};
-use super::{Answer, Notifier, message};
+use super::{Answer, Notifier, Reads, message};
 use crate::audit;
-use crate::feed::Feed;
 use crate::ingest::{Ingest, ServerAppend};
 use crate::log::commit::Logs;
 use crate::log::server_state::EntryChange;
@@ -26,6 +25,11 @@ use tokio::task::JoinSet;
 const ROUND_INTERVAL: Duration = Duration::from_millis(250);
 /// The position is saved once the follower has read so many commits without an event.
 const SAVE_POSITION_EVERY: u64 = 65_536;
+
+/// The least time between two heads of a log whose run goes on, in milliseconds.
+const HEAD_INTERVAL_MS: i64 = 3_600_000;
+/// Logs of which the engine knows when their heads were signed. Beyond, it forgets the older ones.
+const HEADS_MAX: usize = 16_384;
 
 /// The deliveries of one destination.
 #[derive(Default)]
@@ -71,8 +75,8 @@ impl Changes {
 pub struct Engine {
     notifier: Arc<Notifier>,
     logs: Arc<Logs>,
+    reads: Reads,
     ingest: Arc<Ingest>,
-    feed: Arc<Feed>,
     changed: mpsc::UnboundedReceiver<String>,
 }
 
@@ -82,9 +86,9 @@ impl Engine {
     /// # Panics
     /// For a second engine.
     #[must_use]
-    pub fn new(notifier: Arc<Notifier>, logs: Arc<Logs>, ingest: Arc<Ingest>, feed: Arc<Feed>) -> Self {
+    pub fn new(notifier: Arc<Notifier>, reads: Reads, ingest: Arc<Ingest>) -> Self {
         let changed = notifier.changed.1.lock().take().expect("a notifier has one engine");
-        Self { notifier, logs, ingest, feed, changed }
+        Self { notifier, logs: reads.logs.clone(), reads, ingest, changed }
     }
 
     /// Works while this node leads, until the task is aborted.
@@ -136,11 +140,13 @@ struct Work {
     queues: HashMap<Box<str>, Queue>,
     attempts: JoinSet<Attempted>,
     results: Vec<Attempted>,
+    /// When the head of a log was signed last, or its first event since this node leads.
+    heads: HashMap<LogId, i64>,
 }
 
 impl Work {
     async fn load(engine: &Engine) -> Result<Self, StoreError> {
-        let Engine { logs, feed, ingest, .. } = engine;
+        let Engine { logs, reads, ingest, .. } = engine;
         let saved = logs.server_state().get::<FollowerPosition>(POSITION_ID);
         let position = match saved {
             Some(FollowerPosition { position }) => position,
@@ -163,7 +169,7 @@ impl Work {
             }
         }
         Ok(Self {
-            follower: Follower::new(logs.clone(), feed.clone(), position),
+            follower: Follower::new(logs.clone(), reads.feed.clone(), position),
             saved: position,
             webhooks: Vec::new(),
             disabled: HashSet::new(),
@@ -171,6 +177,7 @@ impl Work {
             queues,
             attempts: JoinSet::new(),
             results: Vec::new(),
+            heads: HashMap::new(),
         })
     }
 
@@ -193,6 +200,9 @@ impl Work {
         changes.audited = found.audited;
         for (position, event) in found.events {
             self.enqueue(engine, position, &event, &mut changes);
+            if let Some(head) = self.head_due(engine, &event) {
+                self.enqueue(engine, position, &head, &mut changes);
+            }
         }
         let has_changes = !changes.entries.is_empty() || !changes.audited.is_empty();
         if has_changes || self.follower.position >= self.saved + SAVE_POSITION_EVERY {
@@ -230,6 +240,22 @@ impl Work {
             queue.closed.retain(|closed| *closed != key);
             queue.open.insert(key, delivery);
         }
+    }
+
+    /// The event that a log's head is signed: at the end of its run, and otherwise once an hour when something happens.
+    fn head_due(&mut self, engine: &Engine, (event, audiences): &SeenEvent) -> Option<SeenEvent> {
+        let now = now_ms(engine);
+        if self.heads.len() >= HEADS_MAX {
+            self.heads.retain(|_, at| now - *at < HEAD_INTERVAL_MS);
+        }
+        let last = self.heads.get(&event.log).copied();
+        let is_due = event.kind.ends_run() || last.is_some_and(|at| now - at >= HEAD_INTERVAL_MS);
+        if is_due || last.is_none() {
+            self.heads.insert(event.log.clone(), now);
+        }
+        let about =
+            StatusEvent { kind: EventKind::LogHead, action: None, control: None, step: None, to: Vec::new(), ..event.clone() };
+        is_due.then_some((about, *audiences))
     }
 
     fn enqueue(&mut self, engine: &Engine, position: u64, (event, audiences): &SeenEvent, changes: &mut Changes) {
@@ -319,9 +345,9 @@ fn attempt(
     key: String,
     delivery: Notification,
 ) -> impl Future<Output = Attempted> + use<> {
-    let (notifier, logs, feed) = (engine.notifier.clone(), engine.logs.clone(), engine.feed.clone());
+    let (notifier, reads) = (engine.notifier.clone(), engine.reads.clone());
     async move {
-        let body = message::body(&logs, &feed, &delivery.event, &webhook, &notifier).await;
+        let body = message::body(&reads, &delivery.event, &webhook, &notifier).await;
         let result = match body {
             Ok(Some(body)) => Ok(Some(notifier.post(&webhook, &delivery.id, body).await)),
             Ok(None) => Ok(None),

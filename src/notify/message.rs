@@ -1,15 +1,14 @@
 //! The body of a message: an event, as the destination's audience saw it at the event's position.
 
-use super::Notifier;
 use super::event::{EventKind, StatusEvent};
 use super::webhook::{Include, Webhook};
+use super::{Notifier, Reads};
 use crate::environment::Environment;
-use crate::feed::Feed;
-use crate::log::commit::Logs;
 use crate::log::{LogId, StoreError};
 use crate::model::{ActionId, AgentId, Audience, ControlId, SessionId};
 use crate::projection::activity_set::Activity;
 use crate::projection::{action, run};
+use crate::record::signing;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -23,8 +22,7 @@ const TITLE_CHARS_MAX: usize = 200;
 /// # Errors
 /// [`StoreError`] from the store.
 pub(super) async fn data(
-    logs: &Logs,
-    feed: &Feed,
+    reads: &Reads,
     event: &StatusEvent,
     audience: Audience,
     notifier: &Notifier,
@@ -42,13 +40,18 @@ pub(super) async fn data(
     data.extend(event.step.map(|step| ("step".to_owned(), step.into())));
     let mut shown = None;
     let mut title = None;
-    let tail = logs.log(&event.log).await?.tail();
+    let tail = reads.logs.log(&event.log).await?.tail();
     if tail.epoch != Some(event.epoch) {
         return Ok(None);
     }
+    if event.kind == EventKind::LogHead {
+        let head = signing::signed_head(&reads.logs, &reads.signing_key, &event.log, (notifier.environment.now)()).await?;
+        let Some(head) = head else { return Ok(None) };
+        data.insert("head".into(), serde_json::to_value(&head).expect("plain data serializes"));
+    }
     if event.kind != EventKind::SessionCreated {
         data.insert("sequence".into(), event.sequence.0.into());
-        let Some(view) = feed.activities(&event.log, audience, Some(event.sequence)).await? else { return Ok(None) };
+        let Some(view) = reads.feed.activities(&event.log, audience, Some(event.sequence)).await? else { return Ok(None) };
         let about = match &event.action {
             Some(asked) => (crate::projection::ACTION_KIND, Some(asked.as_str())),
             None => (run::KIND, None),
@@ -88,13 +91,12 @@ pub(super) fn address(notifier: &Notifier, session: Option<&str>, run: Option<&s
 /// # Errors
 /// [`StoreError`] from the store.
 pub(super) async fn body(
-    logs: &Logs,
-    feed: &Feed,
+    reads: &Reads,
     event: &StatusEvent,
     webhook: &Webhook,
     notifier: &Notifier,
 ) -> Result<Option<Vec<u8>>, StoreError> {
-    let Some((mut data, shown)) = data(logs, feed, event, webhook.settings.audience, notifier).await? else { return Ok(None) };
+    let Some((mut data, shown)) = data(reads, event, webhook.settings.audience, notifier).await? else { return Ok(None) };
     let thin = data.clone();
     if let (Some(Include::Activity), Some(activity)) = (webhook.settings.include, shown) {
         data.insert("activity".into(), serde_json::to_value(&activity).expect("an activity is plain data"));

@@ -21,8 +21,10 @@ pub mod webhook;
 pub use engine::Engine;
 
 use crate::environment::Environment;
+use crate::feed::Feed;
 use crate::log::commit::Logs;
 use crate::meter::{Counter, LabelCounter};
+use crate::record::signing::SigningKey;
 use delivery::{AttemptOutcome, DeliveryState, FailureClass, Notification};
 use parking_lot::Mutex;
 use reqwest::{Client, Url};
@@ -33,6 +35,15 @@ use webhook::{Webhook, WebhookRecord};
 
 /// Webhooks of one server.
 pub const WEBHOOKS_MAX: usize = 64;
+
+/// What the engine reads to make messages.
+#[derive(Clone)]
+pub struct Reads {
+    pub logs: Arc<Logs>,
+    pub feed: Arc<Feed>,
+    /// What signs the heads of logs.
+    pub signing_key: Arc<SigningKey>,
+}
 
 /// The destinations, and what goes to them.
 pub struct Notifier {

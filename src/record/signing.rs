@@ -5,8 +5,9 @@
 //! among the keys of `GET /v1/keys`.
 
 use crate::environment::Environment;
-use crate::log::LogId;
-use crate::log::hash_chain::Hash;
+use crate::log::commit::Logs;
+use crate::log::hash_chain::{ChainRecord, Hash};
+use crate::log::{LogId, StoreError};
 use crate::model::{Epoch, Sequence};
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER};
 use jsonwebtoken::EncodingKey;
@@ -262,6 +263,22 @@ impl SignedHead {
 pub fn is_signed(keys: &[PublicKey], kid: &str, message: &[u8], signature: &str) -> bool {
     let Ok(signature) = HEXLOWER.decode(signature.as_bytes()) else { return false };
     keys.iter().any(|key| key.kid() == kid && key.has_signed(message, &signature))
+}
+
+/// The head of a log's hash chain, signed now; `None` for a log without a chain.
+///
+/// # Errors
+/// [`StoreError`] from the store.
+pub async fn signed_head(
+    logs: &Logs,
+    key: &SigningKey,
+    log: &LogId,
+    now: jiff::Timestamp,
+) -> Result<Option<SignedHead>, StoreError> {
+    let Some(loaded) = logs.load(log).await? else { return Ok(None) };
+    let record = ChainRecord::read(log, &loaded.state)?;
+    Ok(record
+        .map(|ChainRecord { head: (sequence, value), .. }| SignedHead::sign(key, log, loaded.epoch, (sequence, &value), now)))
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ use crate::log::{Storage, StoreError};
 use crate::meter::Counter;
 use crate::model::AgentId;
 use crate::notify::webhook::Webhook;
-use crate::notify::{Engine, Notifier};
+use crate::notify::{Engine, Notifier, Reads};
 use crate::record::signing::SigningKey;
 use crate::waits::WaitRules;
 use access::origin::{Hosts, Origins};
@@ -183,7 +183,7 @@ pub struct App {
     /// Verifies tokens. `None`: every client is anonymous and may do everything.
     pub authenticator: Option<Arc<Authenticator>>,
     /// Signs heads of logs, and exports.
-    pub signing_key: SigningKey,
+    pub signing_key: Arc<SigningKey>,
     /// Other origins whose pages may send requests.
     pub origins: Origins,
     /// Host names that requests may use.
@@ -262,7 +262,7 @@ impl Server {
             started: (environment.now)(),
             links,
             authenticator: None,
-            signing_key: SigningKey::generate(environment),
+            signing_key: Arc::new(SigningKey::generate(environment)),
             origins: Origins::default(),
             hosts: Hosts::default(),
             cluster: None,
@@ -352,7 +352,7 @@ impl Server {
     /// Sets the key that signs heads of logs and exports. Default: one of this process.
     #[must_use]
     pub fn with_signing_key(mut self, key: SigningKey) -> Self {
-        Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared").signing_key = key;
+        Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared").signing_key = Arc::new(key);
         self
     }
 
@@ -446,7 +446,11 @@ impl Server {
         }
         tasks.spawn("sweeper", sweep(app.clone()));
         tasks.spawn("settler", Settler::new(app.clone(), staleness).run());
-        let engine = Engine::new(app.notifier.clone(), app.logs.clone(), app.ingest.clone(), app.feed.clone());
+        let engine = Engine::new(
+            app.notifier.clone(),
+            Reads { logs: app.logs.clone(), feed: app.feed.clone(), signing_key: app.signing_key.clone() },
+            app.ingest.clone(),
+        );
         tasks.spawn("notifier", engine.run());
         tasks.spawn("control-keeper", ControlMaintenance::new(app.clone()).run());
         if let Some(reserve) = reserve {

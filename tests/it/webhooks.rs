@@ -180,6 +180,29 @@ async fn a_receiver_hears_only_of_what_its_audience_sees_and_its_filters_name() 
 }
 
 #[tokio::test]
+async fn the_signed_head_of_a_log_is_sent_at_the_end_of_its_run_and_once_an_hour() {
+    let (dir, mut receiver) = (tempfile::tempdir().unwrap(), Receiver::start().await);
+    let config = configure(dir.path(), &receiver.url, "events = [\"log.head\"]");
+    let process = ClockedProcess::start(dir.path(), &["--config", &config]);
+    let client = &process.client;
+    client.append("r", &[started("s"), asks("a", "Go?")]).await;
+    process.advance(Duration::from_mins(61)).await;
+    client.append("r", &[resolved("a")]).await;
+    let hourly = receiver.next().await;
+    client.append("r", &[asks("b", "And?"), finished()]).await;
+    let last = receiver.next().await;
+    let heads = [&hourly, &last].map(|received| received.body["data"]["head"].clone());
+    assert!(heads[0]["sequence"].as_u64() < heads[1]["sequence"].as_u64(), "{heads:?}");
+    assert_eq!((last.kind(), &heads[1]["runId"]), ("log.head", &json!("r")));
+    let key = &client.get("/v1/keys").await.ok()["keys"][0];
+    assert_eq!(heads[1]["kid"], key["kid"]);
+    let keys = proscenium::record::signing::PublicKey::read_all(key.to_string().as_bytes()).unwrap();
+    let head: proscenium::record::signing::SignedHead = serde_json::from_value(heads[1].clone()).unwrap();
+    assert!(head.is_signed_by(&keys));
+    assert!(receiver.rest().is_empty());
+}
+
+#[tokio::test]
 async fn a_failed_message_is_repeated_with_its_id_also_after_a_restart_and_holds_up_its_run_only() {
     let (dir, mut receiver) = (tempfile::tempdir().unwrap(), Receiver::start().await);
     let config = configure(dir.path(), &receiver.url, "events = [\"run.waiting\", \"run.completed\"]");

@@ -54,6 +54,8 @@ export type EventType =
   | "diagnostic.changed"
   | "metric.changed"
   | "control.changed"
+  | "action.reminded"
+  | "action.escalated"
   | (string & {});
 
 export type Owner =
@@ -424,6 +426,10 @@ export interface ActionPayload {
   evidenceRefs?: unknown;
   /** The time until which the request can be answered, from its source. */
   expiresAt?: unknown;
+  /** The number of people who must approve, 1 to 16. A rule of the operator may ask for more. */
+  approvals?: unknown;
+  /** What the server decides at expiresAt: `reject`, or `approve`, if a rule of the operator allows that. */
+  onExpiry?: unknown;
   /** The scope of the permission. */
   policyScope?: unknown;
   /** The agents through which a delegated request passed. */
@@ -451,6 +457,25 @@ export interface ControlPayload {
   requeued?: boolean | undefined;
   /** Why the owner did not take it. */
   reason?: unknown;
+  /** The approvals that the action has, of an action that needs several. */
+  have?: number | undefined;
+  /** The approvals that the action needs. */
+  need?: number | undefined;
+  /** The control that is handed out for this approval. */
+  lead?: string | undefined;
+  [member: string]: unknown;
+}
+
+/** What the server says of a step of a rule, on an action that waits. Only the server writes it. */
+export interface WaitstepPayload {
+  /** The number of the step among those of the action, from 1. */
+  step?: number | undefined;
+  /** When the server did it, RFC 3339 in UTC. */
+  at?: string | undefined;
+  /** The name of the rule. Users do not get it. */
+  rule?: string | undefined;
+  /** The receivers that the rule names. Users do not get them. */
+  to?: unknown;
   [member: string]: unknown;
 }
 

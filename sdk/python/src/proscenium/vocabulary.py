@@ -56,6 +56,8 @@ EventType = Literal[
     "diagnostic.changed",
     "metric.changed",
     "control.changed",
+    "action.reminded",
+    "action.escalated",
 ]
 
 Owner = Literal[
@@ -429,6 +431,10 @@ class ActionPayload(TypedDict, total=False):
     evidenceRefs: Any
     # The time until which the request can be answered, from its source.
     expiresAt: Any
+    # The number of people who must approve, 1 to 16. A rule of the operator may ask for more.
+    approvals: Any
+    # What the server decides at expiresAt: `reject`, or `approve`, if a rule of the operator allows that.
+    onExpiry: Any
     # The scope of the permission.
     policyScope: Any
     # The agents through which a delegated request passed.
@@ -456,6 +462,25 @@ class ControlPayload(TypedDict, total=False):
     requeued: bool
     # Why the owner did not take it.
     reason: Any
+    # The approvals that the action has, of an action that needs several.
+    have: float
+    # The approvals that the action needs.
+    need: float
+    # The control that is handed out for this approval.
+    lead: str
+
+
+class WaitstepPayload(TypedDict, total=False):
+    """What the server says of a step of a rule, on an action that waits. Only the server writes it."""
+
+    # The number of the step among those of the action, from 1.
+    step: float
+    # When the server did it, RFC 3339 in UTC.
+    at: str
+    # The name of the rule. Users do not get it.
+    rule: str
+    # The receivers that the rule names. Users do not get them.
+    to: Any
 
 
 class AgentPayload(TypedDict, total=False):
@@ -993,6 +1018,7 @@ Payload = (
     | RunPayload
     | ActionPayload
     | ControlPayload
+    | WaitstepPayload
     | AgentPayload
     | TaskPayload
     | TeamPayload

@@ -8,6 +8,7 @@ import { Problem, request } from "./client/http.js";
 import { loadStyle } from "./lazy.js";
 import { query } from "./query.js";
 import { begin, finish, forget, isSignedIn, keepRenewing, takeFailure } from "./sign-in.js";
+import { showToast } from "./toasts.js";
 import { html, nothing, render } from "./vendor/lit.js";
 
 /** @typedef {import("./client/http.js").Server} Server */
@@ -36,6 +37,7 @@ export class Account {
     this.#token = token;
     this.#onRights = onRights;
     void loadStyle("account.css");
+    this.#share.addEventListener("click", () => void this.#openShare());
   }
 
   #server;
@@ -43,6 +45,7 @@ export class Account {
   #onRights;
   #menu = query("#account", HTMLElement);
   #choice = query("#sign-in", HTMLElement);
+  #share = query("#share", HTMLButtonElement);
   /** @type {Provider | undefined} */
   #provider;
   /** The server asked for a token after what began last. */
@@ -63,8 +66,20 @@ export class Account {
     if (this.#isAsking) return;
     this.#token.rights = me;
     this.#onRights();
+    this.#share.hidden = !me.can.includes("share");
     this.#menu.hidden = me.sub === undefined;
     if (me.sub !== undefined) this.#draw(me);
+  }
+
+  /** Offers a share link to what is open. */
+  async #openShare() {
+    try {
+      const [{ showShare }] = await Promise.all([import("./share.js"), loadStyle("share.css")]);
+      showShare(this.#server, this.#token);
+    } catch (error) {
+      console.warn("The share dialog did not load:", error);
+      showToast({ text: "The share dialog did not load. Check that the server runs, then try again.", isFailure: true });
+    }
   }
 
   /** @param {string} token */
@@ -77,7 +92,7 @@ export class Account {
   /** Offers the sign-in of the server, if it has one. @returns {Promise<void>} */
   async ask() {
     this.#isAsking = true;
-    this.#menu.hidden = true;
+    this.#menu.hidden = this.#share.hidden = true;
     // The provider has sent the person back: the page begins again, with the token and where it was.
     if (await finish()) return location.reload();
     let failure = takeFailure();

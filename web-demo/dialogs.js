@@ -34,17 +34,6 @@ export const openKeys = () => opened("The list of keys", async () => {
 });
 
 /**
- * Offers a share link to what is open.
- * @param {import("./client/http.js").Server} server
- * @param {import("./route.js").Route} route
- * @param {import("./token.js").Token} token
- */
-export const openShare = (server, route, token) => opened("The share dialog", async () => {
-  const [{ showShare }] = await Promise.all([import("./share.js"), loadStyle("share.css")]);
-  showShare(server, route, token);
-});
-
-/**
  * Opens an output that the server stored apart.
  * @param {import("./client/http.js").Server} server
  * @param {string} href

@@ -55,7 +55,7 @@ export async function openLink() {
     Object.assign(link, { isOpen: true, canDecide: can.includes("control"), at });
     history.replaceState(null, "", format({ session: sessionId, run: runId, audience: "user", at: null }));
     await loadStyle("link.css");
-    document.body.dataset.link = at === undefined ? "live" : "moment";
+    document.body.dataset.link = at !== undefined ? "moment" : link.canDecide ? "decides" : "reads";
     document.body.dataset.rail = "hidden";
   } catch (error) {
     const text = error instanceof Problem && error.status === 404 ? "This share link has ended, or is not complete. Ask the person who sent it for another one."

@@ -3,6 +3,8 @@
  */
 
 import { Problem, pathSegment, request } from "./client/http.js";
+import { parse } from "./route.js";
+import { showToast } from "./toasts.js";
 import { html, nothing, render, repeat } from "./vendor/lit.js";
 
 /** @typedef {import("./client/http.js").Server} Server */
@@ -29,11 +31,13 @@ const describe = ({ until, can, at, uses, decided }) => [
 ].filter(Boolean).join(" · ");
 
 /**
+ * Shows the dialog for the session or the run of the page's address.
  * @param {Server} server
- * @param {import("./route.js").Route} route
  * @param {import("./token.js").Token} token
  */
-export function showShare(server, { session, run }, token) {
+export function showShare(server, token) {
+  const { session, run } = parse(location.hash);
+  if (session === undefined && run === undefined) return showToast({ text: "Open a session or a run first, then share it." });
   const target = session === undefined ? { runId: run } : { sessionId: session };
   const dialog = Object.assign(document.createElement("dialog"), { className: "share", id: "share-dialog" });
   dialog.setAttribute("aria-labelledby", "share-title");

@@ -12,7 +12,7 @@ import { query } from "./query.js";
 import { PendingDecisions } from "./pending.js";
 import { SessionList, entryKey, failureText, isLive } from "./session-list.js";
 import { AUDIENCES, format, parse } from "./route.js";
-import { openBody, openKeys, openPalette, openRecording, openShare } from "./dialogs.js";
+import { openBody, openKeys, openPalette, openRecording } from "./dialogs.js";
 import { Heading, VIEW_TITLES } from "./heading.js";
 import { listenToKeys } from "./keys.js";
 import { upgrade } from "./lazy.js";
@@ -89,7 +89,7 @@ export class Shell {
 
   #page = {
     sessions: query("#sessions", SessionRail), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), back: query("#back", HTMLButtonElement), past: query("#past", HTMLElement),
-    audience: query("#audience", HTMLFieldSetElement), conversation: query("ps-conversation", Conversation), compare: query("#compare", HTMLButtonElement), share: query("#share", HTMLButtonElement),
+    audience: query("#audience", HTMLFieldSetElement), conversation: query("ps-conversation", Conversation), compare: query("#compare", HTMLButtonElement),
     side: query("#side", HTMLElement), needs: query("#needs-you", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), dock: query("#open-dock", HTMLButtonElement), playback: query("#dock", HTMLElement),
   };
 
@@ -101,7 +101,6 @@ export class Shell {
 
   /** Offers what the token permits. */
   #applyRights() {
-    this.#drawTitle();
     this.#setRoute({ ...this.#route, panel: this.#panels.current, full: this.#panels.isFull || undefined });
     this.#updateAddress();
   }
@@ -113,7 +112,7 @@ export class Shell {
       showToast({ text: `Your token does not permit the audience “${route.audience}”.`, isFailure: true });
       route.audience = AUDIENCES[widest];
     }
-    document.body.dataset.control = link.canDecide ? "decide" : String(this.#token.canControl);
+    document.body.dataset.control = String(this.#token.canControl);
     const isOtherAudience = route.audience !== this.#route.audience;
     this.#route = route;
     if (isOtherAudience) {
@@ -257,7 +256,6 @@ export class Shell {
     const { view } = this.#route;
     const over = this.#isServerEmpty ? "No sessions yet" : view ? VIEW_TITLES[view] : this.#panels.isFull ? this.#panels.label : "";
     this.#heading.show(this.#hasTarget ? this.#title : "", over, this.#emptyTitle);
-    this.#page.share.hidden = !this.#hasTarget || !this.#token.canShare;
     this.#drawHint();
     this.#attention.title = this.#title ? `${this.#title} · Proscenium` : "Proscenium";
   }
@@ -588,7 +586,6 @@ export class Shell {
       this.#navigate({ [kind]: id, full: undefined });
     });
     back.addEventListener("click", () => this.#back());
-    this.#page.share.addEventListener("click", () => void openShare(this.#server, this.#route, this.#token));
     query("#keys", HTMLButtonElement).addEventListener("click", () => void openKeys());
     document.addEventListener("keys", () => void openKeys());
     document.addEventListener("recording", this.#openRecording);

@@ -68,18 +68,9 @@ export class Token {
 
   /** Whether the token permits controls. */
   get canControl() {
-    return link.isOpen ? link.canDecide : this.#can("control");
-  }
-
-  /** Whether the token permits making share links. */
-  get canShare() {
-    return !link.isOpen && this.#can("share");
-  }
-
-  /** @param {string} verb */
-  #can(verb) {
+    if (link.isOpen) return link.canDecide;
     const { can } = this.rights ?? rightsOf(this.#text);
-    return !Array.isArray(can) || can.includes(verb) || can.includes("admin");
+    return !Array.isArray(can) || can.includes("control") || can.includes("admin");
   }
 }
 

@@ -19,7 +19,7 @@ use std::thread;
 /// The bytes that are read at once.
 const CHUNK_BYTES: usize = 8 * 1024 * 1024;
 /// The longest group of lines: the largest fact of a server as an envelope, with its proof.
-const CHECKED_BYTES_AT_ONCE: usize = 1024 * 1024 * 1024;
+const LINE_OF_EXPORT_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
 /// What an export proves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -135,7 +135,7 @@ impl<R: Read> Chunks<R> {
                 let rest = self.buffer.split_off(new + at + 1);
                 return Ok(Some(std::mem::replace(&mut self.buffer, rest)));
             }
-            if self.buffer.len() > CHECKED_BYTES_AT_ONCE {
+            if self.buffer.len() > LINE_OF_EXPORT_BYTES_MAX {
                 return Err(io::Error::other("it has a line that is longer than 1 GiB"));
             }
         }

@@ -78,7 +78,7 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ),
             ("Numbered producers of a run", "{PRODUCERS_MAX in ingest/}", "422 `too_many_producers`"),
             ("Places of its hash chain that a log saves", "one for each {POINT_ROWS} rows, and one for each decision", "none"),
-            ("One line that `proscenium verify` reads", "{CHECKED_BYTES_AT_ONCE}", "exit code 2, with the reason"),
+            ("One line that `proscenium verify` reads", "{LINE_OF_EXPORT_BYTES_MAX}", "exit code 2, with the reason"),
             ("Keys, or a head, that `proscenium verify` reads", "{SMALL_FILE_BYTES_MAX}", "the rest is not read"),
             ("Checkpoints of a run", "three for each {ROWS_BETWEEN} rows; 1/{LOG_TO_CHECKPOINT} of the bytes of the log", "none"),
         ],

@@ -22,10 +22,11 @@ import "./surfaces/composer.js";
 import "./surfaces/session-header.js";
 import "./surfaces/task-capsule.js";
 import { iconButtons, themeSwitch } from "./theme.js";
+import { Token } from "./token.js";
 
-function start() {
+function start(token = new Token()) {
   const feeder = new Feeder();
-  new Shell(feeder);
+  new Shell(feeder, token);
   for (const surface of document.querySelectorAll("*")) if (surface instanceof Surface) feeder.add(surface);
 }
 
@@ -34,6 +35,6 @@ const isLink = () => location.hash.startsWith("#link=");
 
 iconButtons();
 addEventListener("hashchange", () => isLink() && location.reload());
-if (isLink()) void import("./link.js").then(({ openLink }) => openLink()).finally(start);
+if (isLink()) void import("./link.js").then(({ openLink }) => openLink()).then(start, () => start());
 else start();
 themeSwitch(/** @type {HTMLElement} */ (document.getElementById("theme")));

@@ -8,7 +8,7 @@ import { Problem, problemOf } from "./client/http.js";
 import { loadStyle } from "./lazy.js";
 import { format } from "./route.js";
 import { showToast } from "./toasts.js";
-import { link } from "./token.js";
+import { Token } from "./token.js";
 
 /** How long before its end a token is renewed, and the longest and shortest wait, in milliseconds. */
 const RENEW_BEFORE_MS = 60_000;
@@ -20,6 +20,38 @@ const RENEW_MS_MIN = 30_000;
  * The answer of `POST /v1/links/exchange`.
  */
 
+/** The token of a share link. */
+class LinkToken extends Token {
+  isOfLink = true;
+  #canDecide;
+
+  /** @param {boolean} canDecide */
+  constructor(canDecide) {
+    super();
+    this.#canDecide = canDecide;
+  }
+
+  get hasToken() {
+    return text !== "";
+  }
+
+  get value() {
+    return text || undefined;
+  }
+
+  /** @returns {import("./route.js").Audience} */
+  get audience() {
+    return "user";
+  }
+
+  get canControl() {
+    return this.#canDecide;
+  }
+}
+
+/** The token itself. */
+let text = "";
+
 /**
  * @param {string} secret
  * @returns {Promise<OpenedLink>}
@@ -28,7 +60,7 @@ async function exchange(secret) {
   const response = await fetch("/v1/links/exchange", { method: "POST", cache: "no-store", headers: { "content-type": "application/json" }, body: JSON.stringify({ secret }) });
   if (!response.ok) throw new Problem(await problemOf(response));
   const opened = /** @type {OpenedLink} */ (await response.json());
-  link.token = opened.token ?? "";
+  text = opened.token ?? "";
   if (opened.expiresAt) {
     const wait = Date.parse(opened.expiresAt) - Date.now() - RENEW_BEFORE_MS;
     setTimeout(() => void renew(secret), Math.min(Math.max(wait, RENEW_MS_MIN), RENEW_MS_MAX));
@@ -46,20 +78,24 @@ async function renew(secret) {
   }
 }
 
-/** Opens the link of the address, and removes its secret from there. */
+/**
+ * Opens the link of the address, and removes its secret from there.
+ * @returns {Promise<Token | undefined>} Its token; `undefined` if it was not opened.
+ */
 export async function openLink() {
   const secret = new URLSearchParams(location.hash.slice(1)).get("link") ?? "";
   history.replaceState(null, "", location.pathname + location.search);
   try {
     const { sessionId, runId, at, can } = await exchange(secret);
-    Object.assign(link, { isOpen: true, canDecide: can.includes("control"), at });
     history.replaceState(null, "", format({ session: sessionId, run: runId, audience: "user", at: null }));
     await loadStyle("link.css");
-    document.body.dataset.link = at !== undefined ? "moment" : link.canDecide ? "decides" : "reads";
+    document.body.dataset.link = at !== undefined ? "moment" : can.includes("control") ? "decides" : "reads";
     document.body.dataset.rail = "hidden";
+    return new LinkToken(can.includes("control"));
   } catch (error) {
-    const text = error instanceof Problem && error.status === 404 ? "This share link has ended, or is not complete. Ask the person who sent it for another one."
+    const failure = error instanceof Problem && error.status === 404 ? "This share link has ended, or is not complete. Ask the person who sent it for another one."
       : error instanceof Problem ? `The share link was not opened: ${error.detail}` : "The share link was not opened: the server is unreachable.";
-    showToast({ text, isFailure: true });
+    showToast({ text: failure, isFailure: true });
+    return undefined;
   }
 }

@@ -21,7 +21,7 @@ import { html, render } from "./vendor/lit.js";
 import { Surface, toText, keyOf } from "./surfaces/base.js";
 import { Conversation } from "./surfaces/conversation.js";
 import { SessionRail } from "./surfaces/session-rail.js";
-import { Token, TokenForm, link } from "./token.js";
+import { TokenForm } from "./token.js";
 import { showToast } from "./toasts.js";
 
 /** @typedef {import("./route.js").Route} Route */
@@ -36,9 +36,18 @@ const ADDRESS_MS = 300;
 const COUNT_MS = 250;
 
 export class Shell {
-  /** @param {Feeder} feeder */
-  constructor(feeder) {
+  /**
+   * @param {Feeder} feeder
+   * @param {import("./token.js").Token} token
+   */
+  constructor(feeder, token) {
     this.#feeder = feeder;
+    this.#token = token;
+    this.#tokenForm = new TokenForm(this.#server, token, () => {
+      this.#applyRights();
+      if (this.#hasTarget) this.#open();
+      this.#list.restart(this.#route.audience);
+    }, () => this.#applyRights());
     this.#panels = new Panels(() => this.#layoutChanged());
     resizable(query("#rail-splitter", HTMLElement), { property: "--rail", min: 200, max: 420 });
     resizable(query("#pane-splitter", HTMLElement), { property: "--pane", min: 320, max: 720, isAtEnd: true });
@@ -46,18 +55,13 @@ export class Shell {
     this.#addListeners();
     this.#setRoute(parse(location.hash));
     if (this.#hasTarget) this.#open();
-    // A share link leads to one session or run, and to no list.
-    if (!link.isOpen) this.#list.restart(this.#route.audience);
+    if (!this.#token.isOfLink) this.#list.restart(this.#route.audience);
     this.#drawView();
   }
 
-  #token = new Token();
+  #token;
   #server = { token: () => this.#token.value, client: /** @type {const} */ ("page") };
-  #tokenForm = new TokenForm(this.#server, this.#token, () => {
-    this.#applyRights();
-    if (this.#hasTarget) this.#open();
-    this.#list.restart(this.#route.audience);
-  }, () => this.#applyRights());
+  #tokenForm;
   #heading = new Heading();
   #feeder;
   #panels;
@@ -191,7 +195,7 @@ export class Shell {
       // A disconnected page requests nothing, not even lists.
       if (model === this.#model) this.#list.isCut = model.connection.isCut;
       // Without a token, its form says what to do.
-      if (kind === "refused" && model === this.#model && !this.#tokenForm.isShown && link.at === undefined) showToast({ text: `The server refused the connection: ${why}`, isFailure: true, action: { label: "Retry", run: () => model === this.#model && this.#open() } });
+      if (kind === "refused" && model === this.#model && !this.#tokenForm.isShown && !this.#token.isOfLink) showToast({ text: `The server refused the connection: ${why}`, isFailure: true, action: { label: "Retry", run: () => model === this.#model && this.#open() } });
     });
     const view = model.view();
     this.#feeder.show(view);

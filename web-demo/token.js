@@ -16,9 +16,6 @@ import { AUDIENCES } from "./route.js";
 
 const KEY = "proscenium.token";
 
-/** What a share link has opened. The page alone keeps it, and only until it closes. See link.js. */
-export const link = { isOpen: false, token: "", canDecide: false, at: /** @type {number | undefined} */ (undefined) };
-
 /**
  * Reads what a token says of its rights, so that the page offers nothing that the server would refuse. The server alone
  * decides: another token may say nothing here.
@@ -37,6 +34,9 @@ function rightsOf(token) {
 export class Token {
   #text = sessionStorage.getItem(KEY) ?? "";
 
+  /** Whether it is of a share link, which leads to one session or run, and to no list. See link.js. */
+  isOfLink = false;
+
   /** What the server says that the token permits, once it has said so. @type {Me | undefined} */
   rights;
 
@@ -47,7 +47,7 @@ export class Token {
 
   /** The token for requests. @returns {string | undefined} */
   get value() {
-    return (link.isOpen ? link.token : this.#text) || undefined;
+    return this.#text || undefined;
   }
 
   /** @param {string} text Empty to remove the token. */
@@ -60,7 +60,6 @@ export class Token {
 
   /** The widest audience that the token permits. @returns {Audience} */
   get audience() {
-    if (link.isOpen) return "user";
     const { audience, can } = this.rights ?? rightsOf(this.#text);
     const isStated = can !== undefined || audience !== undefined;
     return AUDIENCES.find((name) => name === audience) ?? (isStated ? "user" : "internal");
@@ -68,7 +67,6 @@ export class Token {
 
   /** Whether the token permits controls. */
   get canControl() {
-    if (link.isOpen) return link.canDecide;
     const { can } = this.rights ?? rightsOf(this.#text);
     return !Array.isArray(can) || can.includes("control") || can.includes("admin");
   }

@@ -9,6 +9,7 @@ import { loadStyle } from "./lazy.js";
 import { query } from "./query.js";
 import { begin, finish, forget, isSignedIn, keepRenewing, takeFailure } from "./sign-in.js";
 import { showToast } from "./toasts.js";
+import { icon } from "./ui/icons.js";
 import { html, nothing, render } from "./vendor/lit.js";
 
 /** @typedef {import("./client/http.js").Server} Server */
@@ -26,6 +27,16 @@ function listed(names) {
   return names.length > NAMES_MAX ? `${names.slice(0, NAMES_MAX).join(", ")} and ${names.length - NAMES_MAX} more` : names.join(", ");
 }
 
+/** The button in the header that shares what is open. */
+function shareButton() {
+  const button = Object.assign(document.createElement("button"), { type: "button", id: "share", className: "button", title: "Share", hidden: true });
+  button.dataset.kind = "quiet";
+  button.setAttribute("aria-label", "Share");
+  render(icon("link"), button);
+  query("#keys", HTMLButtonElement).before(button);
+  return button;
+}
+
 export class Account {
   /**
    * @param {Server} server
@@ -37,6 +48,8 @@ export class Account {
     this.#token = token;
     this.#onRights = onRights;
     void loadStyle("account.css");
+    // A person put a share link into the address of the open page.
+    addEventListener("hashchange", () => location.hash.startsWith("#link=") && location.reload());
     this.#share.addEventListener("click", () => void this.#openShare());
   }
 
@@ -45,7 +58,7 @@ export class Account {
   #onRights;
   #menu = query("#account", HTMLElement);
   #choice = query("#sign-in", HTMLElement);
-  #share = query("#share", HTMLButtonElement);
+  #share = shareButton();
   /** @type {Provider | undefined} */
   #provider;
   /** The server asked for a token after what began last. */

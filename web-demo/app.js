@@ -30,11 +30,8 @@ function start(token = new Token()) {
   for (const surface of document.querySelectorAll("*")) if (surface instanceof Surface) feeder.add(surface);
 }
 
-/** Whether the address is a share link, which is exchanged before anything is shown. */
-const isLink = () => location.hash.startsWith("#link=");
-
 iconButtons();
-addEventListener("hashchange", () => isLink() && location.reload());
-if (isLink()) void import("./link.js").then(({ openLink }) => openLink()).then(start, () => start());
+// A share link is exchanged before anything is shown.
+if (location.hash.startsWith("#link=")) void import("./link.js").then(({ openLink }) => openLink()).then(start, () => start());
 else start();
 themeSwitch(/** @type {HTMLElement} */ (document.getElementById("theme")));

@@ -50,17 +50,4 @@ export const openBody = (server, href, audience) => opened("The output", async (
  * @param {import("./client/http.js").Server} server
  * @param {(target: { session: string } | { run: string }) => void} sent Takes what the recording is about.
  */
-export function openRecording(server, sent) {
-  const input = Object.assign(document.createElement("input"), { type: "file", accept: ".ndjson,.jsonl,application/x-ndjson" });
-  input.addEventListener("change", async () => {
-    const [file] = input.files ?? [];
-    if (!file) return;
-    try {
-      const { sendRecording } = await import("./recording.js");
-      sent(await sendRecording(server, file));
-    } catch (error) {
-      showToast({ text: `${file.name} was not opened. ${error instanceof Error ? error.message : error}`, isFailure: true });
-    }
-  });
-  input.click();
-}
+export const openRecording = (server, sent) => opened("The choice", async () => (await import("./recording.js")).chooseRecording(server, sent));

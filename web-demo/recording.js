@@ -7,11 +7,31 @@
 
 import { parseJson } from "./client/json.js";
 import { Problem, pathSegment, request } from "./client/http.js";
+import { showToast } from "./toasts.js";
 
 /** The members that a server assigns to every accepted envelope. A recording has those of another server. */
 const SERVER_MEMBERS = ["runId", "eventId", "sequence", "receivedAt", "startAudience"];
 
 /** The facts of one log of the file. @typedef {{ path: string, lines: string[], numbers: number[], firstEvent: unknown }} Log `numbers`: the lines of the file, from 1. */
+
+/**
+ * Lets a person choose a recording, and sends it to the server.
+ * @param {import("./client/http.js").Server} server
+ * @param {(target: { session: string } | { run: string }) => void} sent Takes what the recording is about.
+ */
+export function chooseRecording(server, sent) {
+  const input = Object.assign(document.createElement("input"), { type: "file", accept: ".ndjson,.jsonl,application/x-ndjson" });
+  input.addEventListener("change", async () => {
+    const [file] = input.files ?? [];
+    if (!file) return;
+    try {
+      sent(await sendRecording(server, file));
+    } catch (error) {
+      showToast({ text: `${file.name} was not opened. ${error instanceof Error ? error.message : error}`, isFailure: true });
+    }
+  });
+  input.click();
+}
 
 /**
  * Sends a recording.
@@ -20,7 +40,7 @@ const SERVER_MEMBERS = ["runId", "eventId", "sequence", "receivedAt", "startAudi
  * @returns {Promise<{ session: string } | { run: string }>} What the recording is about.
  * @throws {Error} With the number of the invalid line and the reason.
  */
-export async function sendRecording(server, file) {
+async function sendRecording(server, file) {
   const text = await file.text();
   const { logs, target } = parse(text, file.name.replace(/\.[^.]*$/, "") || "recording");
   const producer = await producerOf(text);

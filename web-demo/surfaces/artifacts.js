@@ -6,6 +6,7 @@
 import { compareTexts, countChanges, diffView, parsePatch, patchView } from "../ui/diff.js";
 import { age, formatBytes } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
+import { downloadIcon } from "../ui/lazy-icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 import { actionTitle } from "./action-title.js";
 import { ArtifactPreview, BODY_CHARS_MAX, KIND_NAMES, fileNameOf, kindOf, sourceOf } from "./artifact-preview.js";
@@ -329,7 +330,7 @@ export class Artifacts extends Surface {
       <div class="segments" role="group" aria-label="View">${mode("preview", "Preview")}${mode("diff", "Diff")}${mode("source", "Source")}</div>
       ${this.#mode === "diff" ? this.#diffBar() : nothing}
       <span class="grow"></span>
-      <button type="button" class="button small" @click=${() => this.#download(artifact)}>${icon("download")}Download</button>
+      <button type="button" class="button small" @click=${() => this.#download(artifact)}>${downloadIcon}Download</button>
       ${view.isLive ? html`<span class="writes">${controls?.review}${controls?.export}${isCurrent ? nothing : controls?.rollback}</span>` : nothing}
     </div>`;
   }

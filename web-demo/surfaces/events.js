@@ -5,6 +5,7 @@
 
 import { formatBytes } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
+import { downloadIcon } from "../ui/lazy-icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 import { Surface, define, element, formatCount, keyOf, oncePerFrame } from "./base.js";
 import { describe } from "./describe.js";
@@ -483,7 +484,7 @@ export class Events extends Surface {
         <span class="events-count hint" role="status">${shown === all ? formatCount(all) : `${formatCount(shown)} of ${formatCount(all)}`} ${all === 1 ? "event" : "events"}${size && shown > 0 ? ` · ${size}` : ""}</span>
         <div class="segments" role="group" aria-label="Rows"><button type="button" aria-pressed=${!this.#isCompact} title="A row for each event" @click=${() => this.#setCompact(false)}>Full</button><button type="button" aria-pressed=${this.#isCompact} title="A row for consecutive events of the same item" @click=${() => this.#setCompact(true)}>Compact</button></div>
         <button type="button" class="button small" data-kind="quiet" aria-label=${this.#isPaused ? "Resume" : "Pause"} ?hidden=${!log?.isLive} @click=${() => this.#togglePause()}>${icon(this.#isPaused ? "play" : "pause")}<span>${this.#isPaused ? "Resume" : "Pause"}</span></button>
-        <button type="button" class="button small" data-kind="quiet" aria-label="Export" title="Download the filtered events as NDJSON" ?disabled=${shown === 0} @click=${() => exportRows(this.view, this.#shown)}>${icon("download")}<span>Export</span></button>
+        <button type="button" class="button small" data-kind="quiet" aria-label="Export" title="Download the filtered events as NDJSON" ?disabled=${shown === 0} @click=${() => exportRows(this.view, this.#shown)}>${downloadIcon}<span>Export</span></button>
       </div>`;
   }
 

@@ -8,6 +8,7 @@
 import { Store, keyOf } from "../client/store.js";
 import { age, formatExact, parseTime } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
+import { bellIcon } from "../ui/lazy-icons.js";
 import { html, nothing, render, repeat } from "../vendor/lit.js";
 import { notifications } from "../attention.js";
 import { actionTitle } from "./action-title.js";
@@ -235,7 +236,7 @@ export class Inbox extends HTMLElement {
   #notice() {
     const { permission } = notifications;
     if (permission === "unsupported" || permission === "granted") return nothing;
-    return html`<div class="inbox-notice">${icon("bell")}
+    return html`<div class="inbox-notice">${bellIcon}
       <p class="grow"><b>Hear about decisions when this page is in the background</b><br><span class="hint">${permission === "denied" ? "The browser blocks notifications of this page. Allow them in the settings of the site." : "The browser asks once."} The title and the icon of the page show the count in any case.</span></p>
       ${permission === "default" ? html`<button type="button" class="button" @click=${() => void notifications.ask().then(() => this.#draw())}>Allow notifications</button>` : nothing}
     </div>`;

@@ -30,18 +30,19 @@ const ICONS = {
   image: svg`<rect x="2.5" y="3" width="11" height="10" rx="1.5"/><path d="m3 11 3-3 2.5 2.5L11 7.5l2.5 3"/>`,
   copy: svg`<rect x="5.5" y="5.5" width="8" height="8" rx="1.5"/><path d="M10.5 3.2V3a1 1 0 0 0-1-1H3.5a1 1 0 0 0-1 1v6.5a1 1 0 0 0 1 1h.2"/>`,
   link: svg`<path d="M6.5 9.5 9.5 6.5M7 4.8l1.4-1.4a2.8 2.8 0 0 1 4 4L11 8.8M9 11.2l-1.4 1.4a2.8 2.8 0 0 1-4-4L5 7.2"/>`,
-  download: svg`<path d="M8 2.5v8M4.8 7.3 8 10.5l3.2-3.2M3 13.5h10"/>`,
   filter: svg`<path d="M2.5 4h11M4.5 8h7M6.5 12h3"/>`,
   up: svg`<path d="M8 13V3.5M4 7l4-4 4 4"/>`,
-  bell: svg`<path d="M4 11.5V7a4 4 0 0 1 8 0v4.5M2.8 11.5h10.4M6.8 13.7h2.4"/>`,
   pin: svg`<path d="M6 2.5h4l-.5 4 2 2.5h-7l2-2.5zM8 9v4.5"/>`,
   archive: svg`<path d="M2.5 3.5h11v3h-11zM3.5 6.5v6h9v-6M6.5 9h3"/>`,
 };
 
 /** @typedef {keyof typeof ICONS} IconName */
 
+/** @param {unknown} shape */
+export const drawn = (shape) => html`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true">${shape}</svg>`;
+
 /** @param {IconName} name */
-export const icon = (name) => html`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true">${ICONS[name]}</svg>`;
+export const icon = (name) => drawn(ICONS[name]);
 
 /** @typedef {"running" | "waiting" | "completed" | "failed" | "idle"} Status A status on the page: each has a glyph, a color and a word. */
 

@@ -208,7 +208,9 @@ impl Ingest {
                 }
             };
             let Some(pending) = pending else { return Ok(answer) };
-            self.core.count(None, Some(&pending));
+            if !id.is_of_server() {
+                self.core.count(None, Some(&pending));
+            }
             let mut commit = writer.submit(&self.core.logs, &slot.log, pending);
             drop(writer);
             match commit.wait().await {

@@ -273,7 +273,8 @@ async fn a_notice_keeps_its_severity() {
 /// Returns whether a fact of this type shows that the run is active: a start, text, a tool, an action.
 fn is_work(class: &str) -> bool {
     let families = ["run.started", "text.", "reasoning.", "plan.", "tool.", "action."];
-    families.iter().any(|family| class.starts_with(family))
+    // The server's own reminders are no work of the runtime.
+    families.iter().any(|family| class.starts_with(family)) && !["action.reminded", "action.escalated"].contains(&class)
 }
 
 /// Builds a fact of this type with an id of every kind.

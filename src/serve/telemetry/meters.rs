@@ -203,7 +203,7 @@ pub static METRICS: &[Metric] = &[
     Metric {
         name: "proscenium_envelopes_total",
         kind: COUNTER,
-        help: "Envelopes written, including the server's own.",
+        help: "Envelopes of runs and sessions written, including those that the server adds.",
         read: |of, to| to.one(of.ingest().envelopes.get()),
     },
     Metric {

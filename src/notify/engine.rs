@@ -140,7 +140,7 @@ struct Work {
     queues: HashMap<Box<str>, Queue>,
     attempts: JoinSet<Attempted>,
     results: Vec<Attempted>,
-    /// When the head of a log was signed last, or its first event since this node leads.
+    /// The time of the event at which the head of a log was due last, or of its first event since this node leads.
     heads: HashMap<LogId, i64>,
 }
 
@@ -200,7 +200,7 @@ impl Work {
         changes.audited = found.audited;
         for (position, event) in found.events {
             self.enqueue(engine, position, &event, &mut changes);
-            if let Some(head) = self.head_due(engine, &event) {
+            if let Some(head) = self.head_due(&event) {
                 self.enqueue(engine, position, &head, &mut changes);
             }
         }
@@ -243,8 +243,9 @@ impl Work {
     }
 
     /// The event that a log's head is signed: at the end of its run, and otherwise once an hour when something happens.
-    fn head_due(&mut self, engine: &Engine, (event, audiences): &SeenEvent) -> Option<SeenEvent> {
-        let now = now_ms(engine);
+    fn head_due(&mut self, (event, audiences): &SeenEvent) -> Option<SeenEvent> {
+        // By the times of events: the engine may read them late.
+        let now = event.at;
         if self.heads.len() >= HEADS_MAX {
             self.heads.retain(|_, at| now - *at < HEAD_INTERVAL_MS);
         }

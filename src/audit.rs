@@ -41,14 +41,11 @@ pub enum Deed {
     /// A webhook is removed.
     #[serde(rename = "webhook.removed")]
     WebhookRemoved,
-    /// A key that signs heads is used for the first time.
-    #[serde(rename = "key.added")]
-    KeyAdded,
 }
 
 impl Deed {
     /// Every deed.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::Decision,
         Self::Erase,
         Self::Settle,
@@ -57,7 +54,6 @@ impl Deed {
         Self::LinkRevoked,
         Self::WebhookCreated,
         Self::WebhookRemoved,
-        Self::KeyAdded,
     ];
 }
 
@@ -79,7 +75,7 @@ pub struct AuditEntry {
     /// The control that decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<Box<str>>,
-    /// The link, the webhook or the key.
+    /// The link, or the webhook.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Box<str>>,
 }
@@ -102,7 +98,7 @@ impl AuditEntry {
         self
     }
 
-    /// The entry about a link, a webhook or a key.
+    /// The entry about a link, or a webhook.
     #[must_use]
     pub fn with_id(mut self, id: &str) -> Self {
         self.id = Some(id.into());

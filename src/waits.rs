@@ -21,8 +21,6 @@ pub const PATTERNS_MAX: usize = 64;
 pub const APPROVALS_MAX: u32 = 16;
 /// The longest time after which a step is due.
 pub const AFTER_MAX: Duration = Duration::from_hours(366 * 24);
-/// The receiver that is no webhook: push messages to subscribed people.
-pub const PUSH: &str = "push";
 /// The risks at which the server may approve. Every other word counts as high.
 pub const APPROVABLE_RISKS: [&str; 2] = ["low", "medium"];
 
@@ -165,7 +163,7 @@ pub struct WaitRule {
     tool: Patterns,
     risk: Patterns,
     step: Option<(Duration, Then)>,
-    /// The names of webhooks, or [`PUSH`].
+    /// The names of webhooks.
     pub to: Vec<Box<str>>,
     allows_approve: bool,
     /// At least 1.
@@ -393,13 +391,13 @@ impl RuleTable {
             return Err(invalid("to", "only escalate and remind have receivers; remove it".into()));
         }
         if to.is_empty() && self.then == Some(Then::Escalate) {
-            return Err(invalid("to", "escalate needs receivers; name webhooks, or push".into()));
+            return Err(invalid("to", "escalate needs receivers; name webhooks".into()));
         }
         if to.len() > PATTERNS_MAX {
             return Err(invalid("to", format!("it has {} receivers; it may have {PATTERNS_MAX}", to.len())));
         }
-        if let Some(unknown) = to.iter().find(|name| *name != PUSH && !is_receiver(name)) {
-            return Err(invalid("to", format!("{unknown:?} is neither push nor the name of a webhook of this configuration")));
+        if let Some(unknown) = to.iter().find(|name| !is_receiver(name)) {
+            return Err(invalid("to", format!("{unknown:?} is not the name of a webhook of this configuration")));
         }
         let RuleTable { agent, kind, tool, risk, allow_approve, .. } = self;
         let to = to.into_iter().map(Into::into).collect();
@@ -476,7 +474,7 @@ mod tests {
             {"name": "give-up", "agent": "cod*", "tool": ["rm", "mv"], "after": "2h", "then": "reject"},
             {"name": "others", "agent": "writer", "after": "1s", "then": "reject"},
             {"name": "nudge", "kind": "tool_*", "after": "15m", "then": "remind"},
-            {"name": "wake", "after": 3600, "then": "escalate", "to": ["pager", "push"]},
+            {"name": "wake", "after": 3600, "then": "escalate", "to": ["pager"]},
         ]))
         .unwrap();
         let next = |steps| rules.next_step(&action(None, steps)).map(|(at, then, rule)| (at, then, rule.name.to_string()));
@@ -547,7 +545,7 @@ mod tests {
             (json!({"after": "1h", "then": "remind", "tool": "r*m"}), "tool: \"r*m\" matches nothing"),
             (json!({"after": "1h", "then": "remind", "tool": ""}), "tool: \"\" matches nothing"),
             (json!({"after": "1h", "then": "escalate"}), "to: escalate needs receivers"),
-            (json!({"after": "1h", "then": "escalate", "to": "pagr"}), "to: \"pagr\" is neither push nor"),
+            (json!({"after": "1h", "then": "escalate", "to": "pagr"}), "to: \"pagr\" is not the name of"),
             (json!({"after": "1h", "then": "reject", "to": "pager"}), "to: only escalate and remind have receivers"),
             (json!({"approvals": 0}), "approvals: it is 0; it must be from 1 to 16"),
             (json!({"approvals": 17}), "approvals: it is 17"),

@@ -64,9 +64,10 @@ async fn an_action_is_reminded_escalated_and_rejected_once_each_also_over_restar
         waits = [
             { name = "give-up", tool = "rm", after = "2h", then = "reject" },
             { name = "nudge", kind = "tool_*", after = "15m", then = "remind" },
-            { name = "wake", after = 3600, then = "escalate", to = "push" },
+            { name = "wake", after = 3600, then = "escalate", to = "pager" },
             { name = "others", agent = "another", after = "1s", then = "reject" },
-        ]"#;
+        ]
+        webhooks = [{ name = "pager", url = "http://127.0.0.1:9/", allow-private = true, secrets = ["whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="] }]"#;
     let dir = tempfile::tempdir().unwrap();
     let clocked = start(dir.path(), rules);
     ask(&clocked.client, "r", json!({})).await;
@@ -82,7 +83,8 @@ async fn an_action_is_reminded_escalated_and_rejected_once_each_also_over_restar
     let is_escalated = async || !action(client, "r", "user").await["escalated"].is_null();
     let passed = clocked.advance_until("the escalation", 5 * MINUTE, is_escalated).await;
     assert!(passed >= 59 * MINUTE, "{passed:?}");
-    for (kind, step, rule, to) in [("action.reminded", 1, "nudge", Value::Null), ("action.escalated", 2, "wake", json!(["push"]))]
+    for (kind, step, rule, to) in
+        [("action.reminded", 1, "nudge", Value::Null), ("action.escalated", 2, "wake", json!(["pager"]))]
     {
         let told = events(client, "r", kind, "dashboard").await;
         assert_eq!(told.len(), 1, "{told:?}");
@@ -222,7 +224,7 @@ fn a_configuration_with_a_rule_that_cannot_work_is_refused_at_the_start() {
     for (rules, says) in [
         ("[[waits]]\nname = \"n\"\nthen = \"reject\"", "[[waits]] 1 (n): then: reject needs the time after which it is due"),
         ("[[waits]]\nname = \"n\"\nafter = \"1h\"\nthen = \"reject\"\nwhy = 1", "[[waits]] 1 (n): unknown field `why`"),
-        ("[[waits]]\nafter = \"1h\"\nthen = \"escalate\"\nto = \"pager\"", "[[waits]] 1: to: \"pager\" is neither push nor"),
+        ("[[waits]]\nafter = \"1h\"\nthen = \"escalate\"\nto = \"pager\"", "[[waits]] 1: to: \"pager\" is not the name of"),
         ("[[waits]]\napprovals = 2", "[[waits]] 1: approvals: counting people needs tokens"),
         ("[[waits]]\napprovals = 17", "[[waits]] 1: approvals: it is 17; it must be from 1 to 16"),
         ("[waits]\nafter = \"1h\"", "[[waits]]: it must be a list of tables"),

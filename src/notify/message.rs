@@ -3,7 +3,6 @@
 use super::event::{EventKind, StatusEvent};
 use super::webhook::{Include, Webhook};
 use super::{Notifier, Reads};
-use crate::environment::Environment;
 use crate::log::{LogId, StoreError};
 use crate::model::{ActionId, AgentId, Audience, ControlId, SessionId};
 use crate::projection::activity_set::Activity;
@@ -111,11 +110,13 @@ pub(super) async fn body(
 }
 
 /// The id and the body of a message of no event.
-pub(super) fn test(environment: Environment, webhook: &Webhook) -> (String, Vec<u8>) {
+pub(super) fn test(notifier: &Notifier, webhook: &Webhook) -> (String, Vec<u8>) {
+    let (environment, audience) = (notifier.environment, webhook.settings.audience);
     let id = format!("msg_test_{}", Uuid::from_u128((environment.random)()).simple());
     let mut data = Map::new();
     data.insert("title".into(), "A test of this webhook".into());
-    data.insert("audience".into(), webhook.settings.audience.as_str().into());
+    data.insert("audience".into(), audience.as_str().into());
+    data.insert("url".into(), address(notifier, None, None, audience).into());
     data.insert("test".into(), true.into());
     (id, envelope("test", (environment.now)().as_millisecond(), data))
 }

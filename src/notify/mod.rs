@@ -174,7 +174,7 @@ impl Notifier {
 
     /// Sends a message of no event to a webhook.
     pub async fn test(&self, webhook: &Webhook) -> AttemptOutcome {
-        let (id, body) = message::test(self.environment, webhook);
+        let (id, body) = message::test(self, webhook);
         self.post(webhook, &id, body).await.outcome
     }
 }

@@ -4,7 +4,7 @@
 //!   secret of a link ──exchange──▶ token of 15 minutes ──each use──▶ the link's terms, as the table has them now
 //! ```
 //! The token names the link and nothing else. Its rights are those of its maker, reduced to reading one run or session,
-//! so whatever ends the link, or its maker's rights, ends every token of it.
+//! so each end of the link, or of its maker's rights, ends every token of it.
 
 use super::keys::{KeyThumbprint, TOKEN_BYTES_MAX};
 use super::rights::Rights;

@@ -27,6 +27,8 @@ struct Positions {
     /// Nothing is known of commits up to this one.
     unknown_to: u64,
     known: BTreeSet<u64>,
+    /// Whether one was recorded that the readers were not woken for.
+    is_new: bool,
 }
 
 /// What a reader does after a position.
@@ -44,7 +46,7 @@ impl StatusChanges {
     /// Knows nothing of commits up to `position`, where the store was opened.
     #[must_use]
     pub fn new(position: u64) -> Self {
-        let inner = Positions { unknown_to: position, known: BTreeSet::new() };
+        let inner = Positions { unknown_to: position, known: BTreeSet::new(), is_new: false };
         Self { inner: Mutex::new(inner), wake: watch::Sender::default() }
     }
 
@@ -55,14 +57,15 @@ impl StatusChanges {
         }
         let mut inner = self.inner.lock();
         inner.known.insert(position);
+        inner.is_new = true;
         if inner.known.len() > STATUS_CHANGES_MAX {
             inner.unknown_to = inner.known.pop_first().unwrap_or_default();
         }
     }
 
-    /// Wakes the readers.
+    /// Wakes the readers, if a change was recorded. Most commits are pieces of text.
     pub(super) fn notify(&self) {
-        if self.wake.receiver_count() > 0 {
+        if std::mem::take(&mut self.inner.lock().is_new) && self.wake.receiver_count() > 0 {
             self.wake.send_replace(());
         }
     }
@@ -84,7 +87,7 @@ impl StatusChanges {
         inner.known = later;
     }
 
-    /// A receiver that changes with each commit.
+    /// A receiver that changes with each recorded change.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<()> {
         self.wake.subscribe()

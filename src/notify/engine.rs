@@ -150,7 +150,7 @@ impl Work {
         let saved = logs.server_state().get::<FollowerPosition>(POSITION_ID);
         let position = match saved {
             Some(FollowerPosition { position }) => position,
-            // What was before the first start with an engine is told to no destination.
+            // No destination gets what was before the first start with an engine.
             None => {
                 let position = logs.position();
                 let mut first = Changes::default();

@@ -81,7 +81,7 @@ impl Follower {
             let last = commits.last().map_or(until, |(position, _)| *position);
             for (position, rows) in commits {
                 match self.read(position, rows, &mut found).await {
-                    Err(error) if error.affects_one_log() => tracing::warn!(%error, position, "nothing is told of a commit"),
+                    Err(error) if error.affects_one_log() => tracing::warn!(%error, position, "no destination hears of a commit"),
                     read => read?,
                 }
             }

@@ -68,7 +68,7 @@ async fn checked_answer(app: &App, link: &OpenedLink, log: &LogId, mut body: Map
     };
     let control = body.entry("controlId").or_insert_with(|| format!("link-{}", link.id).into());
     let control: Box<str> = id_of::<ControlId>("controlId", control.as_str().unwrap_or_default())?.as_str().into();
-    // A repeated request finds its control, whatever has become of the action.
+    // A repeated request finds its control, also once the action is resolved.
     if app.links.get(&link.id).and_then(|record| record.decided).is_some() {
         return Ok(LinkAnswer { action, control, body });
     }

@@ -265,7 +265,7 @@ pub async fn exchange(State(app): State<Arc<App>>, request: Request) -> Result<R
     let secret = text_of(&body, "secret")?.ok_or_else(|| bad_member("secret", "secret is missing. Send the link's secret."))?;
     let (id, record) = app.links.find(secret).await.map_err(link_problem)?;
     let token = match &app.authenticator {
-        // One answer, whatever has ended the link.
+        // One answer for each way in which the link has ended.
         Some(authenticator) => Some(authenticator.open_link(&id).map_err(|_| link_problem(LinkError::Unknown))?),
         None => None,
     };

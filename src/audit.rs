@@ -41,11 +41,14 @@ pub enum Deed {
     /// A webhook is removed.
     #[serde(rename = "webhook.removed")]
     WebhookRemoved,
+    /// The server begins to sign with another key.
+    #[serde(rename = "key.changed")]
+    KeyChanged,
 }
 
 impl Deed {
     /// Every deed.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Decision,
         Self::Erase,
         Self::Settle,
@@ -54,6 +57,7 @@ impl Deed {
         Self::LinkRevoked,
         Self::WebhookCreated,
         Self::WebhookRemoved,
+        Self::KeyChanged,
     ];
 }
 
@@ -75,7 +79,7 @@ pub struct AuditEntry {
     /// The control that decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<Box<str>>,
-    /// The link, or the webhook.
+    /// The link, the webhook, or the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Box<str>>,
 }
@@ -98,7 +102,7 @@ impl AuditEntry {
         self
     }
 
-    /// The entry about a link, or a webhook.
+    /// The entry about a link, a webhook, or a key.
     #[must_use]
     pub fn with_id(mut self, id: &str) -> Self {
         self.id = Some(id.into());

@@ -24,6 +24,7 @@ use crate::log::embedded::Sync;
 #[cfg(feature = "cluster")]
 use crate::log::journal::jetstream::StreamConnection;
 use crate::model::AgentId;
+use crate::notify::subscription::SUBSCRIPTIONS_RECEIVER;
 use crate::notify::webhook::Webhook;
 use crate::record::signing::{KEY_FILE, SigningKey};
 use crate::serve::access::origin::{Hosts, Origins, parse_origin};
@@ -37,7 +38,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use file::FileError;
 use http::HeaderName;
-use parse::{advertised_url, cluster_name, cluster_urls, collector_url, public_url, sign_in_parameter, size};
+use parse::{advertised_url, cluster_name, cluster_urls, collector_url, public_url, push_host, sign_in_parameter, size};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -148,6 +149,10 @@ pub struct Config {
     /// links. Default: links are relative.
     #[arg(long, env = "PROSCENIUM_PUBLIC_URL", value_name = "URL", help_heading = "Access", value_parser = public_url)]
     pub public_url: Option<reqwest::Url>,
+    /// Host of a push service that browsers may subscribe at, `host` or `host:port`, besides those of Chromium, Firefox,
+    /// Safari and Edge. It may be private. Repeatable, or comma-separated.
+    #[arg(long, env = "PROSCENIUM_PUSH_HOST", value_name = "HOST", value_delimiter = ',', help_heading = "Access", value_parser = push_host)]
+    pub push_host: Vec<Box<str>>,
     /// Request header that pages of --cors-origin may send, besides those of the API and of common tracing libraries.
     /// Repeatable, or comma-separated.
     #[arg(long, env = "PROSCENIUM_CORS_HEADER", value_name = "NAME", value_delimiter = ',', help_heading = "Access")]
@@ -559,8 +564,8 @@ impl Config {
     pub fn wait_rules(&self, webhooks: &[Webhook]) -> Result<WaitRules, FileError> {
         let has_keys = self.auth_key.is_some() || self.auth_jwks.is_some() || self.auth_issuer.is_some();
         let has_tokens = has_keys || self.auth_proxy_header.is_some();
-        let is_webhook = |name: &str| webhooks.iter().any(|webhook| *webhook.id == *name);
-        let waits = |file| file::waits(file, is_webhook, has_tokens);
+        let is_receiver = |name: &str| name == SUBSCRIPTIONS_RECEIVER || webhooks.iter().any(|webhook| *webhook.id == *name);
+        let waits = |file| file::waits(file, is_receiver, has_tokens);
         self.config_file.as_deref().map_or_else(|| Ok(WaitRules::default()), waits)
     }
 

@@ -8,7 +8,8 @@
 //! or key is revoked, and when what it leads to is erased.
 
 use crate::audit::{AuditEntry, Deed};
-use crate::auth::links::{LinkMaker, LinkMoment, LinkTable, LinkTarget, LinkTerms};
+use crate::auth::holder::TokenHolder;
+use crate::auth::links::{LinkMoment, LinkTable, LinkTarget, LinkTerms};
 use crate::environment::Environment;
 use crate::ingest::{Ingest, ServerAppend};
 use crate::log::commit::Logs;
@@ -46,7 +47,7 @@ pub struct LinkRecord {
     pub target: LinkTarget,
     /// `None`: it was made on a server without authentication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub maker: Option<LinkMaker>,
+    pub maker: Option<TokenHolder>,
     /// In milliseconds since 1970.
     pub created_at: i64,
     /// In seconds since 1970.
@@ -102,7 +103,7 @@ impl LinkTarget {
 #[derive(Debug, Clone)]
 pub struct NewLink {
     pub target: LinkTarget,
-    pub maker: Option<LinkMaker>,
+    pub maker: Option<TokenHolder>,
     /// In seconds since 1970.
     pub until: u64,
     pub at: Option<LinkMoment>,

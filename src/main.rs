@@ -25,6 +25,7 @@ use proscenium::ingest::LARGE_DELIVERIES_MAX;
 use proscenium::log::commit::STORE_THREADS;
 use proscenium::log::{Storage, StoreError};
 use proscenium::meter::Counter;
+use proscenium::notify::subscription::PushServices;
 use proscenium::serve::Server;
 #[cfg(feature = "cluster")]
 use proscenium::serve::cluster::Cluster;
@@ -336,7 +337,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .with_tls(tls)
             .with_disk_reserve(config.reserve())
             .with_agents(config.agents.clone())
-            .with_notifier(webhooks, config.public_url.clone())
+            .with_notifier(webhooks, PushServices::with(config.push_host.clone()), config.public_url.clone())
             .with_waits(waits)
             .with_auth(authenticator.clone(), config.origins())
             .with_hosts(config.hosts())

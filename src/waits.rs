@@ -163,7 +163,7 @@ pub struct WaitRule {
     tool: Patterns,
     risk: Patterns,
     step: Option<(Duration, Then)>,
-    /// The names of webhooks.
+    /// The names of webhooks, or `push` for people's devices.
     pub to: Vec<Box<str>>,
     allows_approve: bool,
     /// At least 1.
@@ -391,13 +391,13 @@ impl RuleTable {
             return Err(invalid("to", "only escalate and remind have receivers; remove it".into()));
         }
         if to.is_empty() && self.then == Some(Then::Escalate) {
-            return Err(invalid("to", "escalate needs receivers; name webhooks".into()));
+            return Err(invalid("to", "escalate needs receivers; name webhooks, or push".into()));
         }
         if to.len() > PATTERNS_MAX {
             return Err(invalid("to", format!("it has {} receivers; it may have {PATTERNS_MAX}", to.len())));
         }
         if let Some(unknown) = to.iter().find(|name| !is_receiver(name)) {
-            return Err(invalid("to", format!("{unknown:?} is not the name of a webhook of this configuration")));
+            return Err(invalid("to", format!("{unknown:?} is neither push nor the name of a webhook of this configuration")));
         }
         let RuleTable { agent, kind, tool, risk, allow_approve, .. } = self;
         let to = to.into_iter().map(Into::into).collect();

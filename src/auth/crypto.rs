@@ -16,7 +16,7 @@ static PROVIDER: CryptoProvider =
     CryptoProvider { signer_factory: signer, verifier_factory: verifier, key_utils: KeyUtils::new_unimplemented() };
 
 /// Installs this provider for `jsonwebtoken`, unless the embedding program has installed another.
-pub(super) fn install() {
+pub(crate) fn install() {
     let _ = PROVIDER.install_default();
 }
 

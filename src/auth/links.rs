@@ -6,7 +6,8 @@
 //! The token names the link and nothing else. Its rights are those of its maker, reduced to reading one run or session,
 //! so each end of the link, or of its maker's rights, ends every token of it.
 
-use super::keys::{KeyThumbprint, TOKEN_BYTES_MAX};
+use super::holder::TokenHolder;
+use super::keys::TOKEN_BYTES_MAX;
 use super::rights::Rights;
 use super::{Grant, TokenError};
 use crate::model::{Audience, RunId, Sequence, SessionId};
@@ -17,19 +18,6 @@ use serde::{Deserialize, Serialize};
 pub const LINK_TOKEN_SECS: u64 = 15 * 60;
 /// The `kid` of these tokens: no key of the configuration verifies them.
 pub(super) const LINK_KEY_NAME: &str = "proscenium-links";
-
-/// Who made a link, and what it permitted its maker to do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LinkMaker {
-    pub subject: Box<str>,
-    pub rights: Rights,
-    /// The `jti` of the maker's token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) token_id: Option<Box<str>>,
-    /// The key that signed the maker's token.
-    pub(super) key: KeyThumbprint,
-}
 
 /// What a link leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +35,7 @@ pub enum LinkTarget {
 pub struct LinkTerms {
     pub target: LinkTarget,
     /// `None`: it was made on a server without authentication.
-    pub maker: Option<LinkMaker>,
+    pub maker: Option<TokenHolder>,
     /// In seconds since 1970.
     pub until: u64,
     /// Nothing after this sequence of the run may be read. `None`: the present.
@@ -113,7 +101,7 @@ pub(super) fn verify(secret: &[u8], token: &str) -> Result<(Box<str>, u64), Toke
 }
 
 /// The rights of an opened link.
-fn rights_of(maker: &LinkMaker, target: &LinkTarget) -> Rights {
+fn rights_of(maker: &TokenHolder, target: &LinkTarget) -> Rights {
     let rights = maker.rights.clone().read_only().for_audience(Audience::User);
     match target {
         LinkTarget::Run(run, _) => rights.restricted_to_run(run.clone()),
@@ -122,13 +110,6 @@ fn rights_of(maker: &LinkMaker, target: &LinkTarget) -> Rights {
 }
 
 impl Grant {
-    /// The maker of a link, if the holder of this grant makes one.
-    #[must_use]
-    pub fn link_maker(&self) -> LinkMaker {
-        let Self { subject, rights, id, key, .. } = self;
-        LinkMaker { subject: subject.clone(), rights: rights.clone(), token_id: id.clone(), key: *key }
-    }
-
     /// The grant of an opened link. `None` without a maker, who then has no rights here.
     pub(super) fn of_link(id: &str, terms: LinkTerms, expires: u64) -> Option<Self> {
         let maker = terms.maker.as_ref()?;

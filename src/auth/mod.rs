@@ -9,7 +9,8 @@
 //! [`claim_map`] turns its claims into rights. Otherwise this module knows nothing of HTTP, runs or frames. `serve::access` decides what a right permits.
 
 pub mod claim_map;
-mod crypto;
+pub(crate) mod crypto;
+pub mod holder;
 pub mod keys;
 pub mod links;
 pub mod provider;
@@ -307,17 +308,22 @@ impl KnownKeys {
 
     /// Returns why the grant has ended by the current keys and revocations.
     fn end_reason(&self, grant: &Grant) -> Option<EndReason> {
-        let is_revoked = |name: &str| self.revoked.contains(name);
         let maker = grant.link().and_then(|link| link.terms.maker.as_ref());
-        if is_revoked(&grant.subject)
-            || grant.id.as_deref().is_some_and(is_revoked)
-            || maker.is_some_and(|maker| is_revoked(&maker.subject))
-        {
+        match maker {
+            Some(maker) if self.revoked.contains(&maker.subject) => Some(EndReason::Revoked),
+            _ => self.end_reason_of(&grant.subject, grant.id.as_deref(), &grant.key),
+        }
+    }
+
+    /// Returns why the rights of a subject have ended, by its token's id and key.
+    fn end_reason_of(&self, subject: &str, token_id: Option<&str>, key: &KeyThumbprint) -> Option<EndReason> {
+        let is_revoked = |name: &str| self.revoked.contains(name);
+        if is_revoked(subject) || token_id.is_some_and(is_revoked) {
             return Some(EndReason::Revoked);
         }
         let proxy = self.proxy.as_ref().map(ProxySecret::thumbprint);
         let mut known = self.keys().map(VerifyingKey::thumbprint).chain(proxy);
-        (!known.any(|key| *key == grant.key)).then_some(EndReason::KeyRemoved)
+        (!known.any(|known| known == key)).then_some(EndReason::KeyRemoved)
     }
 }
 

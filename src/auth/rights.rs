@@ -4,6 +4,7 @@
 //! meant as a restriction.
 
 use super::TokenError;
+use crate::log::LogId;
 use crate::model::{Audience, OwnerId, RunId, SessionId, SessionOwner};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -223,6 +224,21 @@ impl Rights {
             None => self.sessions == Scope::All || owner.is_some_and(|owner| self.owners.contains(owner.as_str())),
         };
         self.only_run.as_ref().is_none_or(|only_run| only_run == run) && (self.runs.contains(run.as_str()) || by_session())
+    }
+
+    /// Returns whether the rights cover a log. `session` is the session of a run, `owner` whose the log is.
+    #[must_use]
+    pub fn has_log(&self, log: &LogId, session: Option<&SessionId>, owner: Option<&OwnerId>) -> bool {
+        match log {
+            LogId::Run(run) => self.has_run(run, session, owner),
+            LogId::Session(session) => self.has_session(session, SessionOwner::of(owner)),
+        }
+    }
+
+    /// Returns whether the rights permit reading a log.
+    #[must_use]
+    pub fn can_read(&self, log: &LogId, session: Option<&SessionId>, owner: Option<&OwnerId>) -> bool {
+        self.can(Verb::Read) && self.has_log(log, session, owner)
     }
 
     /// Returns whether the rights cover an agent.

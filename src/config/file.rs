@@ -6,6 +6,7 @@
 //! So a value of the file is checked as that of a flag is, and everything that clap knows of flags holds for it.
 
 use crate::connect::entry::{AgentEntry, AgentTable, EntryError, ReadVariable, ValueSource};
+use crate::notify::subscription::SUBSCRIPTIONS_RECEIVER;
 use crate::notify::webhook::{Webhook, WebhookSettings};
 use crate::waits::WaitRules;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -100,6 +101,9 @@ pub(super) fn webhooks(file: &Path, variable: ReadVariable<'_>) -> Result<Vec<We
         };
         if webhooks.iter().any(|known| *known.id == *name) {
             return Err(unnamed());
+        }
+        if name == SUBSCRIPTIONS_RECEIVER {
+            return Err(failed(format!("[[{WEBHOOKS}]] {name}: name: it stands for people's devices; choose another")));
         }
         let failed = |what: String| failed(format!("webhook {name}: {what}"));
         if let Some(Value::Array(secrets)) = table.get_mut("secrets") {

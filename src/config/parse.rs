@@ -49,6 +49,15 @@ pub(super) fn public_url(text: &str) -> Result<reqwest::Url, String> {
     Ok(url)
 }
 
+/// Parses the host of a push service.
+pub(super) fn push_host(text: &str) -> Result<Box<str>, String> {
+    let url = reqwest::Url::parse(&format!("https://{text}/")).ok().filter(|url| {
+        let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+        url.host_str().is_some_and(|host| format!("{host}{port}") == text)
+    });
+    url.map(|_| text.into()).ok_or_else(|| "give a host, such as push.example.com or 127.0.0.1:9000".into())
+}
+
 pub(super) fn advertised_url(text: &str) -> Result<String, String> {
     let uri: http::Uri = text.parse().map_err(|error| format!("{error}; give a URL such as http://10.0.0.5:8787"))?;
     match uri.scheme_str() {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use tokio::sync::watch;
 
 /// The prefix of the entries' keys; the table and the id follow.
@@ -54,10 +54,17 @@ fn key<R: StateRecord>(id: &str) -> String {
     format!("{KEY_PREFIX}{}:{id}", R::TABLE)
 }
 
+/// The table of an entry's key.
+fn table_of(key: &str) -> &str {
+    key[KEY_PREFIX.len()..].split(':').next().unwrap_or_default()
+}
+
 /// The entries of all tables.
 #[derive(Default)]
 pub struct ServerState {
     entries: RwLock<BTreeMap<String, Bytes>>,
+    /// The changes of each table since the start.
+    versions: RwLock<HashMap<Box<str>, u64>>,
     changes: watch::Sender<u64>,
 }
 
@@ -83,14 +90,15 @@ impl ServerState {
         if ours.is_empty() {
             return;
         }
-        let mut entries = self.entries.write();
+        let (mut entries, mut versions) = (self.entries.write(), self.versions.write());
         for (key, value) in ours {
+            *versions.entry(table_of(key).into()).or_default() += 1;
             match value {
                 Some(value) => entries.insert(key.to_owned(), value.clone()),
                 None => entries.remove(key),
             };
         }
-        drop(entries);
+        drop((entries, versions));
         self.changes.send_modify(|count| *count += 1);
     }
 
@@ -117,6 +125,12 @@ impl ServerState {
     pub fn count<R: StateRecord>(&self, prefix: &str) -> usize {
         let from = key::<R>(prefix);
         self.entries.read().range(from.clone()..).take_while(|(key, _)| key.starts_with(&from)).count()
+    }
+
+    /// A number that grows with each change of an entry of a table.
+    #[must_use]
+    pub fn version<R: StateRecord>(&self) -> u64 {
+        self.versions.read().get(R::TABLE).copied().unwrap_or(0)
     }
 
     /// A receiver that changes with each change of an entry.

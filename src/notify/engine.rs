@@ -4,16 +4,22 @@
 //! begins only for a delivery that is durable, and a result that is lost only repeats an attempt.
 
 use super::delivery::{self, CLOSED_MAX, CONCURRENT_MAX, DeliveryState, FailureClass, Notification, OPEN_MAX};
+use super::destination::Destination;
 use super::event::{EventKind, SeenEvent, StatusEvent};
 use super::follower::{Follower, FollowerPosition, POSITION_ID};
-use super::webhook::{Disabled, Webhook};
+use super::push::{self, VAPID_KEY_ID, VapidKey};
+use super::subscription::PushSubscription;
+use super::webhook::{Disabled, WebhookRecord};
 use super::{Answer, Notifier, Reads, message};
-use crate::audit;
+use crate::audit::{AuditEntry, Deed};
 use crate::ingest::{Ingest, ServerAppend};
 use crate::log::commit::Logs;
-use crate::log::server_state::EntryChange;
+use crate::log::server_state::{EntryChange, StateRecord};
 use crate::log::{LogId, StoreError};
+use crate::model::OwnerId;
+use crate::model::decided_by::{Decider, Via};
 use data_encoding::BASE64URL_NOPAD;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -41,17 +47,39 @@ struct Queue {
     closed: VecDeque<String>,
 }
 
-/// The result of an attempt. `None`: there was nothing to tell.
-struct Attempted {
-    destination: Box<str>,
-    key: String,
-    result: Result<Option<Answer>, StoreError>,
+/// What became of an attempt.
+enum Attempt {
+    Answered(Answer),
+    /// There was nothing to tell.
+    Needless,
+    /// The rights of the device's person have ended.
+    Ended,
 }
+
+/// The result of an attempt.
+struct Attempted {
+    destination: Destination,
+    key: String,
+    result: Result<Attempt, StoreError>,
+}
+
+/// The key that signs since the last entry of the audit about keys.
+#[derive(Serialize, Deserialize)]
+struct SignedBy {
+    kid: Box<str>,
+}
+
+impl StateRecord for SignedBy {
+    const TABLE: &'static str = "signed-by";
+}
+
+/// The id of its only entry.
+const SIGNED_BY_ID: &str = "1";
 
 /// What a round saves in one commit.
 #[derive(Default)]
 struct Changes {
-    audited: Vec<audit::AuditEntry>,
+    audited: Vec<AuditEntry>,
     entries: Vec<EntryChange>,
 }
 
@@ -63,7 +91,7 @@ impl Changes {
     /// Saves the changes.
     async fn save(&self, ingest: &Ingest) -> Result<(), StoreError> {
         let append = || ServerAppend {
-            drafts: self.audited.iter().map(audit::AuditEntry::draft).collect(),
+            drafts: self.audited.iter().map(AuditEntry::draft).collect(),
             entries: self.entries.clone(),
             ..ServerAppend::default()
         };
@@ -120,7 +148,7 @@ impl Engine {
                 () = tokio::time::sleep(ROUND_INTERVAL) => {}
                 () = self.notifier.wake.notified() => {}
                 _ = commits.changed() => {}
-                _ = state.changed() => work.is_stale = true,
+                _ = state.changed() => {}
                 Some(attempted) = work.attempts.join_next() => work.results.push(attempted.expect("an attempt panicked")),
             }
         }
@@ -133,10 +161,10 @@ struct Work {
     follower: Follower,
     /// The position that is saved.
     saved: u64,
-    webhooks: Vec<Arc<Webhook>>,
+    destinations: Vec<Destination>,
     disabled: HashSet<String>,
-    /// Whether the webhooks may have changed.
-    is_stale: bool,
+    /// The versions of the tables that the destinations are from.
+    versions: Option<[u64; 3]>,
     queues: HashMap<Box<str>, Queue>,
     attempts: JoinSet<Attempted>,
     results: Vec<Attempted>,
@@ -147,20 +175,31 @@ struct Work {
 impl Work {
     async fn load(engine: &Engine) -> Result<Self, StoreError> {
         let Engine { logs, reads, ingest, .. } = engine;
-        let saved = logs.server_state().get::<FollowerPosition>(POSITION_ID);
-        let position = match saved {
+        let state = logs.server_state();
+        let mut first = Changes::default();
+        let position = match state.get::<FollowerPosition>(POSITION_ID) {
             Some(FollowerPosition { position }) => position,
             // No destination gets what was before the first start with an engine.
             None => {
                 let position = logs.position();
-                let mut first = Changes::default();
                 first.entry(EntryChange::set(POSITION_ID, &FollowerPosition { position }));
-                first.save(ingest).await?;
                 position
             }
         };
+        if state.get::<VapidKey>(VAPID_KEY_ID).is_none() {
+            first.entry(EntryChange::set(VAPID_KEY_ID, &VapidKey::generate()));
+        }
+        let kid = reads.signing_key.kid();
+        if state.get::<SignedBy>(SIGNED_BY_ID).is_none_or(|known| &*known.kid != kid) {
+            first.entry(EntryChange::set(SIGNED_BY_ID, &SignedBy { kid: kid.into() }));
+            let at = (engine.notifier.environment.now)();
+            first.audited.push(AuditEntry::new(Deed::KeyChanged, Decider::anonymous(Via::Cli), at).with_id(kid));
+        }
+        if !first.entries.is_empty() {
+            first.save(ingest).await?;
+        }
         let mut queues = HashMap::<Box<str>, Queue>::new();
-        for (key, delivery) in logs.server_state().all::<Notification>("") {
+        for (key, delivery) in state.all::<Notification>("") {
             let Some((destination, _)) = key.rsplit_once('/') else { continue };
             let queue = queues.entry(destination.into()).or_default();
             match delivery.state {
@@ -171,9 +210,9 @@ impl Work {
         Ok(Self {
             follower: Follower::new(logs.clone(), reads.feed.clone(), position),
             saved: position,
-            webhooks: Vec::new(),
+            destinations: Vec::new(),
             disabled: HashSet::new(),
-            is_stale: true,
+            versions: None,
             queues,
             attempts: JoinSet::new(),
             results: Vec::new(),
@@ -184,8 +223,10 @@ impl Work {
     /// One round. Returns whether there is more to read.
     async fn round(&mut self, engine: &mut Engine) -> Result<bool, StoreError> {
         let mut changes = Changes::default();
-        if std::mem::take(&mut self.is_stale) {
-            self.read_webhooks(engine, &mut changes);
+        let state = engine.logs.server_state();
+        let versions = [state.version::<WebhookRecord>(), state.version::<Disabled>(), state.version::<PushSubscription>()];
+        if self.versions.replace(versions) != Some(versions) {
+            self.read_destinations(engine, &mut changes);
         }
         while let Ok(key) = engine.changed.try_recv() {
             self.reload(engine, key);
@@ -199,9 +240,10 @@ impl Work {
         let found = self.follower.step().await?;
         changes.audited = found.audited;
         for (position, event) in found.events {
-            self.enqueue(engine, position, &event, &mut changes);
+            let owner = self.owner_of(engine, &event.0.log).await?;
+            self.enqueue(engine, position, &event, owner.as_ref(), &mut changes);
             if let Some(head) = self.head_due(&event) {
-                self.enqueue(engine, position, &head, &mut changes);
+                self.enqueue(engine, position, &head, owner.as_ref(), &mut changes);
             }
         }
         let has_changes = !changes.entries.is_empty() || !changes.audited.is_empty();
@@ -212,15 +254,25 @@ impl Work {
             self.saved = position;
         }
         self.begin_attempts(engine);
+        let waiting: usize = self.queues.values().map(|queue| queue.open.len()).sum();
+        engine.notifier.waiting.set(waiting as u64);
         Ok(found.has_more)
     }
 
-    /// Reads the webhooks again, and forgets the deliveries to those that are gone.
-    fn read_webhooks(&mut self, engine: &Engine, changes: &mut Changes) {
+    /// The owner of a log, where a device may get an event of it.
+    async fn owner_of(&self, engine: &Engine, log: &LogId) -> Result<Option<OwnerId>, StoreError> {
+        match self.destinations.iter().any(|destination| matches!(destination, Destination::Device(..))) {
+            true => owner_of(&engine.reads, log).await,
+            false => Ok(None),
+        }
+    }
+
+    /// Reads the destinations again, and forgets the deliveries to those that are gone.
+    fn read_destinations(&mut self, engine: &Engine, changes: &mut Changes) {
         let state = engine.logs.server_state();
-        self.webhooks = engine.notifier.webhooks(&engine.logs);
+        self.destinations = engine.notifier.destinations(&engine.logs);
         self.disabled = state.all::<Disabled>("").into_iter().map(|(id, _)| id).collect();
-        let known: HashSet<&str> = self.webhooks.iter().map(|webhook| &*webhook.id).collect();
+        let known: HashSet<&str> = self.destinations.iter().map(Destination::id).collect();
         let gone: Vec<_> = self.queues.keys().filter(|id| !known.contains(&***id)).cloned().collect();
         for id in gone {
             let queue = self.queues.remove(&id).unwrap_or_default();
@@ -259,19 +311,19 @@ impl Work {
         is_due.then_some((about, *audiences))
     }
 
-    fn enqueue(&mut self, engine: &Engine, position: u64, (event, audiences): &SeenEvent, changes: &mut Changes) {
-        let now = now_ms(engine);
-        for webhook in self.webhooks.iter().filter(|webhook| webhook.takes(event, *audiences)) {
-            let queue = self.queues.entry(webhook.id.clone()).or_default();
+    fn enqueue(&mut self, engine: &Engine, position: u64, seen: &SeenEvent, owner: Option<&OwnerId>, changes: &mut Changes) {
+        let (now, event) = (now_ms(engine), &seen.0);
+        for destination in self.destinations.iter().filter(|destination| destination.takes(seen, owner)) {
+            let id = destination.id();
+            let queue = self.queues.entry(id.into()).or_default();
             if queue.open.len() >= OPEN_MAX {
                 engine.notifier.dropped.add(1);
                 continue;
             }
-            let at_position = delivery::key(&webhook.id, position, 0);
-            let number =
-                queue.open.range(at_position..).filter(|(key, _)| key.starts_with(&format!("{}/{position:020}.", webhook.id)));
-            let key = delivery::key(&webhook.id, position, number.count());
-            let delivery = Notification::new(message_id(engine, &webhook.id, event), event.clone(), now);
+            let at_position = delivery::key(id, position, 0);
+            let number = queue.open.range(at_position..).filter(|(key, _)| key.starts_with(&format!("{id}/{position:020}.")));
+            let key = delivery::key(id, position, number.count());
+            let delivery = Notification::new(message_id(engine, id, event), event.clone(), now);
             changes.entry(EntryChange::set(&key, &delivery));
             queue.open.insert(key, delivery);
         }
@@ -279,24 +331,30 @@ impl Work {
 
     fn take_result(&mut self, engine: &Engine, attempted: Attempted, changes: &mut Changes) -> Result<(), StoreError> {
         let Attempted { destination, key, result } = attempted;
-        let Some(queue) = self.queues.get_mut(&destination) else { return Ok(()) };
+        let Some(queue) = self.queues.get_mut(destination.id()) else { return Ok(()) };
         queue.in_flight.remove(&key);
         let Some(mut delivery) = queue.open.remove(&key) else { return Ok(()) };
+        let mut has_ended = false;
         match result {
-            Ok(None) => delivery.state = DeliveryState::Dropped,
-            Ok(Some(Answer { outcome, retry_after })) => {
-                let is_gone = outcome.error == Some(FailureClass::Gone);
+            Ok(Attempt::Needless) => delivery.state = DeliveryState::Dropped,
+            Ok(Attempt::Ended) => (delivery.state, has_ended) = (DeliveryState::Dropped, true),
+            Ok(Attempt::Answered(Answer { outcome, retry_after })) => {
+                has_ended = outcome.error == Some(FailureClass::Gone);
                 #[expect(clippy::cast_precision_loss, reason = "any of the random bits suffice")]
                 let chance = ((engine.notifier.environment.random)() % 1000) as f64 / 1000.0;
                 delivery.note(outcome, retry_after, chance);
-                if is_gone {
-                    let at = now_ms(engine);
-                    changes.entry(EntryChange::set(&destination, &Disabled { at }));
-                    self.disabled.insert(destination.to_string());
-                }
             }
             Err(error) if error.affects_one_log() => delivery.state = DeliveryState::Dropped,
             Err(error) => return Err(error),
+        }
+        match &destination {
+            Destination::Webhook(webhook) if has_ended => {
+                changes.entry(EntryChange::set(&webhook.id, &Disabled { at: now_ms(engine) }));
+                self.disabled.insert(webhook.id.to_string());
+            }
+            // Its deliveries go when the destinations are read again.
+            Destination::Device(id, _) if has_ended => changes.entry(EntryChange::remove::<PushSubscription>(id)),
+            Destination::Webhook(_) | Destination::Device(..) => {}
         }
         engine.notifier.attempts.add(match delivery.state {
             DeliveryState::Open => "retried",
@@ -320,8 +378,8 @@ impl Work {
     /// Begins what is due: of each log the first delivery, so that a receiver gets the events of a run in order.
     fn begin_attempts(&mut self, engine: &Engine) {
         let now = now_ms(engine);
-        for webhook in self.webhooks.iter().filter(|webhook| !self.disabled.contains(&*webhook.id)) {
-            let Some(queue) = self.queues.get_mut(&webhook.id) else { continue };
+        for destination in self.destinations.iter().filter(|destination| !self.disabled.contains(destination.id())) {
+            let Some(queue) = self.queues.get_mut(destination.id()) else { continue };
             let Queue { open, in_flight, .. } = queue;
             let mut seen: HashSet<&LogId> = HashSet::new();
             for (key, delivery) in &*open {
@@ -333,7 +391,7 @@ impl Work {
                     continue;
                 }
                 in_flight.insert(key.clone());
-                self.attempts.spawn(attempt(engine, webhook.clone(), key.clone(), delivery.clone()));
+                self.attempts.spawn(attempt(engine, destination.clone(), key.clone(), delivery.clone()));
             }
         }
     }
@@ -342,19 +400,61 @@ impl Work {
 /// One attempt.
 fn attempt(
     engine: &Engine,
-    webhook: Arc<Webhook>,
+    destination: Destination,
     key: String,
     delivery: Notification,
 ) -> impl Future<Output = Attempted> + use<> {
     let (notifier, reads) = (engine.notifier.clone(), engine.reads.clone());
     async move {
-        let body = message::body(&reads, &delivery.event, &webhook, &notifier).await;
-        let result = match body {
-            Ok(Some(body)) => Ok(Some(notifier.post(&webhook, &delivery.id, body).await)),
-            Ok(None) => Ok(None),
-            Err(error) => Err(error),
+        let result = match &destination {
+            Destination::Webhook(webhook) => match message::body(&reads, &delivery.event, webhook, &notifier).await {
+                Ok(Some(body)) => Ok(Attempt::Answered(notifier.post(webhook, &delivery.id, body).await)),
+                Ok(None) => Ok(Attempt::Needless),
+                Err(error) => Err(error),
+            },
+            Destination::Device(_, subscription) => tell_device(&notifier, &reads, subscription, &delivery.event).await,
         };
-        Attempted { destination: webhook.id.clone(), key, result }
+        Attempted { destination, key, result }
+    }
+}
+
+/// Sends a message to a device, with the rights that its person has now.
+async fn tell_device(
+    notifier: &Notifier,
+    reads: &Reads,
+    subscription: &PushSubscription,
+    event: &StatusEvent,
+) -> Result<Attempt, StoreError> {
+    let now = (notifier.environment.now)();
+    let has_ended = match (&reads.authenticator, &subscription.holder) {
+        (Some(authenticator), Some(holder)) => authenticator.end_of(holder).is_some(),
+        // It was made when the server let everyone in.
+        (Some(_), None) => true,
+        (None, _) => false,
+    };
+    let Ok(endpoint) = notifier.services.endpoint(&subscription.endpoint) else { return Ok(Attempt::Ended) };
+    if has_ended || subscription.until() <= now.as_millisecond() {
+        return Ok(Attempt::Ended);
+    }
+    if !subscription.covers(event, owner_of(reads, &event.log).await?.as_ref()) {
+        return Ok(Attempt::Needless);
+    }
+    let Some(message) = message::push(reads, event, subscription.audience, notifier).await? else {
+        return Ok(Attempt::Needless);
+    };
+    let key = reads.logs.server_state().get::<VapidKey>(VAPID_KEY_ID);
+    let request = key.and_then(|key| push::request(subscription, endpoint, &key, notifier.public_url.as_ref(), message, now));
+    match request {
+        Some(request) => Ok(Attempt::Answered(notifier.push(request).await)),
+        None => Ok(Attempt::Ended),
+    }
+}
+
+/// The owner of a log.
+async fn owner_of(reads: &Reads, log: &LogId) -> Result<Option<OwnerId>, StoreError> {
+    match log {
+        LogId::Session(session) => Ok(reads.logs.sessions().owner_of(session)),
+        LogId::Run(_) => Ok(reads.logs.log(log).await?.tail().summary.extension.owner.clone()),
     }
 }
 

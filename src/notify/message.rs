@@ -1,18 +1,21 @@
 //! The body of a message: an event, as the destination's audience saw it at the event's position.
 
 use super::event::{EventKind, StatusEvent};
+use super::push::{self, PushMessage, Urgency};
 use super::webhook::{Include, Webhook};
 use super::{Notifier, Reads};
 use crate::log::{LogId, StoreError};
 use crate::model::{ActionId, AgentId, Audience, ControlId, SessionId};
 use crate::projection::activity_set::Activity;
-use crate::projection::{action, run};
+use crate::projection::{ACTION_KIND, action, run};
 use crate::record::signing;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 /// The largest body, in bytes. A larger one goes without its activity.
 const BODY_BYTES_MAX: usize = 20_000;
+/// What marks the declarative form of a push message.
+const DECLARATIVE_PUSH: u32 = 8030;
 /// The longest title, in characters.
 const TITLE_CHARS_MAX: usize = 200;
 
@@ -52,7 +55,7 @@ pub(super) async fn data(
         data.insert("sequence".into(), event.sequence.0.into());
         let Some(view) = reads.feed.activities(&event.log, audience, Some(event.sequence)).await? else { return Ok(None) };
         let about = match &event.action {
-            Some(asked) => (crate::projection::ACTION_KIND, Some(asked.as_str())),
+            Some(asked) => (ACTION_KIND, Some(asked.as_str())),
             None => (run::KIND, None),
         };
         let is_it = |activity: &&Activity| &*activity.kind == about.0 && about.1.is_none_or(|id| *activity.id == *id);
@@ -69,18 +72,14 @@ pub(super) async fn data(
     let title: String = title.unwrap_or_else(|| named.to_owned()).chars().take(TITLE_CHARS_MAX).collect();
     data.insert("title".into(), title.into());
     data.insert("audience".into(), audience.as_str().into());
-    data.insert("url".into(), address(notifier, session, run, audience).into());
+    data.insert("url".into(), address(notifier, [("session", session), ("run", run), ("action", action_id)], audience).into());
     Ok(Some((data, shown)))
 }
 
-/// The address of the page that shows a session or a run.
-pub(super) fn address(notifier: &Notifier, session: Option<&str>, run: Option<&str>, audience: Audience) -> String {
+/// The address of the page that shows a session, a run or an action.
+fn address(notifier: &Notifier, ids: [(&str, Option<&str>); 3], audience: Audience) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
-    for (member, id) in [("session", session), ("run", run)] {
-        if let Some(id) = id {
-            query.append_pair(member, id);
-        }
-    }
+    query.extend_pairs(ids.into_iter().filter_map(|(member, id)| Some((member, id?))));
     query.append_pair("audience", audience.as_str());
     notifier.page_address(&query.finish())
 }
@@ -116,12 +115,70 @@ pub(super) fn test(notifier: &Notifier, webhook: &Webhook) -> (String, Vec<u8>) 
     let mut data = Map::new();
     data.insert("title".into(), "A test of this webhook".into());
     data.insert("audience".into(), audience.as_str().into());
-    data.insert("url".into(), address(notifier, None, None, audience).into());
+    data.insert("url".into(), address(notifier, [("session", None); 3], audience).into());
     data.insert("test".into(), true.into());
     (id, envelope("test", (environment.now)().as_millisecond(), data))
 }
 
+/// The message to a device. `None`: there is nothing to tell, or what waited was decided meanwhile.
+///
+/// # Errors
+/// [`StoreError`] from the store.
+pub(super) async fn push(
+    reads: &Reads,
+    event: &StatusEvent,
+    audience: Audience,
+    notifier: &Notifier,
+) -> Result<Option<PushMessage>, StoreError> {
+    if event.kind == EventKind::RunWaiting && !waits(reads, event, audience).await? {
+        return Ok(None);
+    }
+    let Some((data, _)) = data(reads, event, audience, notifier).await? else { return Ok(None) };
+    let about = event.action.as_ref().map_or_else(|| event.log.to_string(), ToString::to_string);
+    let (title, address) = (data["title"].clone(), data["url"].clone());
+    let agent = event.agent.as_ref().map_or("An agent", AgentId::as_str);
+    let body = match event.kind {
+        EventKind::RunWaiting if event.step.is_some() => format!("{agent} still waits for you"),
+        EventKind::RunWaiting => format!("{agent} waits for you"),
+        EventKind::RunCompleted => format!("{agent} is done"),
+        EventKind::RunFailed => format!("{agent} has failed"),
+        EventKind::RunCancelled => format!("{agent} was stopped"),
+        EventKind::ControlExpired => format!("{agent} did not take your answer in time"),
+        EventKind::RunResumed | EventKind::SessionCreated | EventKind::LogHead => return Ok(None),
+    };
+    let notification = |navigate: Value| json!({ "title": title, "body": body, "navigate": navigate, "tag": about });
+    let whole = json!({
+        "web_push": DECLARATIVE_PUSH,
+        "notification": notification(address.clone()),
+        "type": event.kind.as_str(),
+        "timestamp": timestamp(event.at),
+        "data": data,
+    });
+    // Long ids fill a message. The notification alone still opens the page at what it is about.
+    let thin = json!({ "web_push": DECLARATIVE_PUSH, "notification": notification(address) });
+    let thinnest = json!({ "web_push": DECLARATIVE_PUSH, "notification": notification(notifier.page_address("").into()) });
+    let texts = [whole, thin, thinnest].into_iter().map(|text| text.to_string().into_bytes());
+    let Some(text) = texts.into_iter().find(|text| text.len() <= push::TEXT_BYTES_MAX) else { return Ok(None) };
+    let urgency = if event.kind == EventKind::RunWaiting { Urgency::High } else { Urgency::Normal };
+    Ok(Some(PushMessage { text, about, urgency }))
+}
+
+/// Whether what an event says to wait still waits for this audience.
+async fn waits(reads: &Reads, event: &StatusEvent, audience: Audience) -> Result<bool, StoreError> {
+    let Some(view) = reads.feed.activities(&event.log, audience, None).await? else { return Ok(false) };
+    let (kind, id, waiting) = match &event.action {
+        Some(action) => (ACTION_KIND, Some(action.as_str()), "pending"),
+        None => (run::KIND, None, "waiting"),
+    };
+    let is_it = |activity: &&Activity| &*activity.kind == kind && id.is_none_or(|id| *activity.id == *id);
+    let found = view.activities().iter().find(is_it);
+    Ok(found.is_some_and(|activity| activity.content.get("status").and_then(Value::as_str) == Some(waiting)))
+}
+
+fn timestamp(at: i64) -> String {
+    format!("{:.3}", jiff::Timestamp::from_millisecond(at).unwrap_or(jiff::Timestamp::UNIX_EPOCH))
+}
+
 fn envelope(kind: &str, at: i64, data: Map<String, Value>) -> Vec<u8> {
-    let at = jiff::Timestamp::from_millisecond(at).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    json!({ "type": kind, "timestamp": format!("{at:.3}"), "data": data }).to_string().into_bytes()
+    json!({ "type": kind, "timestamp": timestamp(at), "data": data }).to_string().into_bytes()
 }

@@ -12,24 +12,32 @@
 
 pub mod address;
 pub mod delivery;
+mod destination;
 mod engine;
 pub mod event;
 mod follower;
 mod message;
+pub mod push;
+pub mod settings;
+pub mod subscription;
 pub mod webhook;
 
 pub use engine::Engine;
 
+use crate::auth::Authenticator;
 use crate::environment::Environment;
 use crate::feed::Feed;
 use crate::log::commit::Logs;
-use crate::meter::{Counter, LabelCounter};
+use crate::meter::{Counter, Gauge, LabelCounter};
 use crate::record::signing::SigningKey;
-use delivery::{AttemptOutcome, DeliveryState, FailureClass, Notification};
+use delivery::{AttemptOutcome, FailureClass, Notification};
+use destination::Destination;
 use parking_lot::Mutex;
-use reqwest::{Client, Url};
+use push::{PushRequest, VAPID_KEY_ID, VapidKey};
+use reqwest::{Client, RequestBuilder, Url};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use subscription::{PushServices, PushSubscription};
 use tokio::sync::{Notify, mpsc};
 use webhook::{Webhook, WebhookRecord};
 
@@ -43,6 +51,8 @@ pub struct Reads {
     pub feed: Arc<Feed>,
     /// What signs the heads of logs.
     pub signing_key: Arc<SigningKey>,
+    /// What knows whose rights have ended.
+    pub authenticator: Option<Arc<Authenticator>>,
 }
 
 /// The destinations, and what goes to them.
@@ -52,11 +62,17 @@ pub struct Notifier {
     public_url: Option<Url>,
     /// The webhooks of the configuration file.
     configured: Vec<Webhook>,
+    /// The push services that devices may use.
+    services: PushServices,
+    /// Held while push subscriptions are counted and one is added.
+    pub(crate) subscribing: tokio::sync::Mutex<()>,
     /// The clients for public addresses and for all.
     clients: [OnceLock<Result<Client, String>>; 2],
     /// Deliveries that a request has changed.
     changed: (mpsc::UnboundedSender<String>, Mutex<Option<mpsc::UnboundedReceiver<String>>>),
     wake: Notify,
+    /// Deliveries that wait, on the node that leads.
+    pub waiting: Gauge,
     /// Attempts by their result.
     pub attempts: LabelCounter,
     /// Events that found [`delivery::OPEN_MAX`] others waiting.
@@ -78,19 +94,28 @@ impl Notifier {
             environment,
             public_url: None,
             configured: Vec::new(),
+            services: PushServices::default(),
+            subscribing: tokio::sync::Mutex::default(),
             clients: Default::default(),
             changed: (sender, Mutex::new(Some(receiver))),
             wake: Notify::new(),
+            waiting: Gauge::default(),
             attempts: LabelCounter::default(),
             dropped: Counter::default(),
         }
     }
 
-    /// With these webhooks, and with the address of the page.
+    /// With these webhooks, these push services, and the address of the page.
     #[must_use]
-    pub fn with(mut self, configured: Vec<Webhook>, public_url: Option<Url>) -> Self {
-        (self.configured, self.public_url) = (configured, public_url);
+    pub fn with(mut self, configured: Vec<Webhook>, services: PushServices, public_url: Option<Url>) -> Self {
+        (self.configured, self.services, self.public_url) = (configured, services, public_url);
         self
+    }
+
+    /// The push services that devices may use.
+    #[must_use]
+    pub const fn services(&self) -> &PushServices {
+        &self.services
     }
 
     /// The address of the page with this fragment, relative to the server without `--public-url`.
@@ -123,11 +148,24 @@ impl Notifier {
         found
     }
 
-    /// The number of deliveries that wait.
-    #[must_use]
-    pub fn waiting(&self, logs: &Logs) -> usize {
-        let all = logs.server_state().all::<Notification>("");
-        all.iter().filter(|(_, delivery)| delivery.state == DeliveryState::Open).count()
+    /// All destinations. A subscription past its end is none.
+    fn destinations(&self, logs: &Logs) -> Vec<Destination> {
+        let now = (self.environment.now)().as_millisecond();
+        let devices = logs.server_state().all::<PushSubscription>("").into_iter().filter(|(_, known)| known.until() > now);
+        let devices = devices.map(|(id, subscription)| Destination::Device(id.into(), Arc::new(subscription)));
+        self.webhooks(logs).into_iter().map(Destination::Webhook).chain(devices).collect()
+    }
+
+    /// The key that browsers subscribe with, as base64url, once the first node that leads has made it.
+    pub async fn vapid_public_key(&self, logs: &Logs) -> String {
+        let (state, mut changes) = (logs.server_state(), logs.server_state().watch());
+        loop {
+            if let Some(key) = state.get::<VapidKey>(VAPID_KEY_ID).and_then(|key| key.public_key()) {
+                return key;
+            }
+            // The sender lives as long as the logs.
+            let _ = changes.changed().await;
+        }
     }
 
     /// Tells the engine that a request has changed this delivery.
@@ -138,20 +176,34 @@ impl Notifier {
     }
 
     /// Sends one message to a webhook, and says what came of it.
-    pub(super) async fn post(&self, webhook: &Webhook, id: &str, body: Vec<u8>) -> Answer {
-        let now = (self.environment.now)();
-        let client = self.clients[usize::from(webhook.settings.allow_private)]
-            .get_or_init(|| address::client(webhook.settings.allow_private));
-        let seconds = now.as_second();
+    async fn post(&self, webhook: &Webhook, id: &str, body: Vec<u8>) -> Answer {
+        let seconds = (self.environment.now)().as_second();
+        let signatures = webhook.signatures(id, seconds, &body);
+        let sent = self.send(webhook.settings.allow_private, |client| {
+            let request = client.post(webhook.url.clone()).header("content-type", "application/json");
+            let request = request.header("webhook-id", id).header("webhook-timestamp", seconds.to_string());
+            request.header("webhook-signature", signatures).body(body)
+        });
+        sent.await
+    }
+
+    /// Sends one message to a push service, and says what came of it.
+    async fn push(&self, PushRequest { endpoint, headers, body }: PushRequest) -> Answer {
+        let post = |client: &Client| client.post(endpoint.url).headers(headers).body(body);
+        let mut answer = self.send(endpoint.allow_private, post).await;
+        // Push services also answer 404 for a subscription that has ended.
+        if answer.outcome.status == Some(404) {
+            answer.outcome.error = Some(FailureClass::Gone);
+        }
+        answer
+    }
+
+    async fn send(&self, allow_private: bool, request: impl FnOnce(&Client) -> RequestBuilder) -> Answer {
+        let client = self.clients[usize::from(allow_private)].get_or_init(|| address::client(allow_private));
         let answered = match client {
-            Ok(client) => {
-                let signatures = webhook.signatures(id, seconds, &body);
-                let request = client.post(webhook.url.clone()).header("content-type", "application/json");
-                let request = request.header("webhook-id", id).header("webhook-timestamp", seconds.to_string());
-                request.header("webhook-signature", signatures).body(body).send().await.map_err(|error| class_of(&error))
-            }
+            Ok(client) => request(client).send().await.map_err(|error| class_of(&error)),
             Err(error) => {
-                tracing::error!(error, "no client can be built for webhooks");
+                tracing::error!(error, "no client can be built for messages");
                 Err(FailureClass::Protocol)
             }
         };

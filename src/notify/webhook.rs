@@ -2,6 +2,7 @@
 
 use super::address::{self, AddressError};
 use super::event::{EventKind, StatusEvent};
+use super::settings::SettingsError;
 use crate::auth::rights::Scope;
 use crate::environment::Environment;
 use crate::log::LogId;
@@ -22,16 +23,8 @@ const SECRETS_MAX: usize = 4;
 /// The entries of each list of a webhook.
 const LIST_MAX: usize = 256;
 
-/// Why a webhook is refused: the member, and what it must be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{member}: {what}")]
-pub struct WebhookError {
-    pub member: &'static str,
-    pub what: String,
-}
-
-fn refused(member: &'static str, what: impl fmt::Display) -> WebhookError {
-    WebhookError { member, what: what.to_string() }
+fn refused(member: &'static str, what: impl fmt::Display) -> SettingsError {
+    SettingsError { member, what: what.to_string() }
 }
 
 /// A secret that signs, `whsec_` and base64.
@@ -168,8 +161,8 @@ impl Webhook {
     /// Checks the settings.
     ///
     /// # Errors
-    /// [`WebhookError`] with the first member that cannot be used.
-    pub fn new(id: &str, settings: WebhookSettings, is_configured: bool) -> Result<Self, WebhookError> {
+    /// [`SettingsError`] with the first member that cannot be used.
+    pub fn new(id: &str, settings: WebhookSettings, is_configured: bool) -> Result<Self, SettingsError> {
         let url = address::parse(&settings.url, settings.allow_private).map_err(|error: AddressError| refused("url", error))?;
         if settings.secrets.is_empty() || settings.secrets.len() > SECRETS_MAX {
             return Err(refused("secrets", format_args!("it must have 1 to {SECRETS_MAX} secrets, the newest first")));

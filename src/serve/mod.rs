@@ -43,6 +43,7 @@ use crate::log::commit::Logs;
 use crate::log::{Storage, StoreError};
 use crate::meter::Counter;
 use crate::model::AgentId;
+use crate::notify::subscription::PushServices;
 use crate::notify::webhook::Webhook;
 use crate::notify::{Engine, Notifier, Reads};
 use crate::record::signing::SigningKey;
@@ -378,11 +379,11 @@ impl Server {
         self
     }
 
-    /// Sets the webhooks of the configuration file, and the address of the page in messages.
+    /// Sets the webhooks of the configuration file, the push services, and the address of the page in messages.
     #[must_use]
-    pub fn with_notifier(mut self, webhooks: Vec<Webhook>, public_url: Option<reqwest::Url>) -> Self {
+    pub fn with_notifier(mut self, webhooks: Vec<Webhook>, services: PushServices, public_url: Option<reqwest::Url>) -> Self {
         let app = Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared");
-        app.notifier = Arc::new(Notifier::new(app.environment).with(webhooks, public_url));
+        app.notifier = Arc::new(Notifier::new(app.environment).with(webhooks, services, public_url));
         self
     }
 
@@ -448,7 +449,12 @@ impl Server {
         tasks.spawn("settler", Settler::new(app.clone(), staleness).run());
         let engine = Engine::new(
             app.notifier.clone(),
-            Reads { logs: app.logs.clone(), feed: app.feed.clone(), signing_key: app.signing_key.clone() },
+            Reads {
+                logs: app.logs.clone(),
+                feed: app.feed.clone(),
+                signing_key: app.signing_key.clone(),
+                authenticator: app.authenticator.clone(),
+            },
             app.ingest.clone(),
         );
         tasks.spawn("notifier", engine.run());

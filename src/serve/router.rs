@@ -3,8 +3,8 @@
 use super::App;
 use super::access::{authorization, origin, sign_in, tickets};
 use super::api::{
-    attention, audit, controls, decisions, erase, export, facts, hydrate, keys, links, lists, me, ops, session_list, sessions,
-    settle, webhooks, workbench,
+    attention, audit, controls, decisions, erase, export, facts, hydrate, keys, links, lists, me, ops, push, session_list,
+    sessions, settle, webhooks, workbench,
 };
 use super::clients::{ag_ui, ai_sdk, copilotkit, view};
 use super::cluster;
@@ -58,6 +58,9 @@ const HANDLERS: &[(&str, Route)] = &[
     ("testWebhook", |method| on(method, webhooks::test)),
     ("redeliver", |method| on(method, webhooks::redeliver)),
     ("listDeliveries", |method| on(method, webhooks::deliveries)),
+    ("getPush", |method| on(method, push::get)),
+    ("subscribeDevice", |method| on(method, push::put)),
+    ("unsubscribeDevice", |method| on(method, push::delete)),
     ("listAudit", |method| on(method, audit::list)),
     ("exportAudit", |method| on(method, audit::export)),
     ("getMe", |method| on(method, me::me)),

@@ -452,6 +452,12 @@ impl Client {
         self.send(request).await
     }
 
+    /// Sends a JSON body.
+    pub async fn call(&self, method: http::Method, path: &str, body: &Value) -> Response {
+        let request = self.http.request(method, format!("http://{}{path}", self.at));
+        self.send(request.header("content-type", "application/json").body(body.to_string())).await
+    }
+
     /// Sends `DELETE path`.
     pub async fn delete(&self, path: &str) -> Response {
         self.send(self.http.delete(format!("http://{}{path}", self.at))).await

@@ -61,6 +61,7 @@ mod packages;
 mod page_bundle;
 mod power_loss;
 mod projection;
+mod push;
 mod record;
 mod redaction;
 mod reporter;

@@ -147,7 +147,7 @@ async fn a_receiver_hears_in_order_that_a_run_waits_goes_on_and_ends() {
     assert_eq!(data["title"], "Delete the table?");
     assert_eq!([&data["sessionId"], &data["runId"], &data["actionId"], &data["agentId"]], ["s", "r", "a", "coder"]);
     assert_eq!((&data["audience"], &data["status"]), (&json!("user"), &json!("waiting")));
-    assert_eq!(data["url"], "https://agents.example.com/ui/#session=s&run=r&audience=user");
+    assert_eq!(data["url"], "https://agents.example.com/ui/#session=s&run=r&action=a&audience=user");
     assert_eq!(data["activity"]["content"]["title"], "Delete the table?");
     assert!(waiting.body["timestamp"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
     client.append("r", &[resolved("a"), finished()]).await;
@@ -367,12 +367,17 @@ async fn the_audit_names_who_decided_and_outlives_what_was_erased() {
     let json_body = [("content-type", "application/json")];
     assert_eq!(client.post("/v1/runs/r/controls", &json_body, decision).await.status, 202);
     let entries = async || client.get("/v1/audit").await.ok()["entries"].as_array().unwrap().clone();
-    with_timeout("the entry", async { while entries().await.is_empty() {} }).await;
+    with_timeout("the entry", async { while entries().await.len() < 2 {} }).await;
     assert_eq!(client.post("/v1/runs/r/settle", &[], "").await.ok()["settled"], true);
     assert_eq!(client.delete("/v1/runs/r").await.status, 204);
     client.delete("/v1/runs/r").await.problem(404, "no_such_run");
     let listed = entries().await;
-    assert_eq!(listed.iter().map(|entry| entry["what"].as_str().unwrap()).collect::<Vec<_>>(), ["erase", "settle", "decision"]);
+    assert_eq!(
+        listed.iter().map(|entry| entry["what"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["erase", "settle", "decision", "key.changed"]
+    );
+    let keys = client.get("/v1/keys").await.ok();
+    assert_eq!(json!([listed[3]["id"], listed[3]["by"]["via"]]), json!([keys["keys"][0]["kid"], "cli"]));
     let decided = &listed[2];
     assert_eq!([&decided["runId"], &decided["actionId"], &decided["control"]], ["r", "a", "approve"]);
     assert_eq!(decided["by"]["via"], "rest");
@@ -380,7 +385,8 @@ async fn the_audit_names_who_decided_and_outlives_what_was_erased() {
     assert!(!json!(listed).to_string().contains("private"), "ids, and no text");
     let page = client.get("/v1/audit?limit=2").await.ok();
     let rest = client.get(&format!("/v1/audit?limit=2&cursor={}", page["nextCursor"].as_str().unwrap())).await.ok();
-    assert_eq!([&page["entries"][0], &page["entries"][1], &rest["entries"][0]], [&listed[0], &listed[1], &listed[2]]);
+    let pages = [&page, &rest].map(|page| page["entries"].as_array().unwrap().clone()).concat();
+    assert_eq!(pages, listed);
     assert_eq!(rest["nextCursor"], Value::Null);
     let exported = String::from_utf8(client.get("/v1/audit/export").await.body).unwrap();
     let lines: Vec<Value> = exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -355,10 +355,7 @@ impl Authorization {
     /// Returns whether a log is covered. `session` is the session of a run, `owner` whose the log is.
     #[must_use]
     pub fn has_log(&self, log: &LogId, session: Option<&SessionId>, owner: Option<&OwnerId>) -> bool {
-        self.rights().is_none_or(|rights| match log {
-            LogId::Run(run) => rights.has_run(run, session, owner),
-            LogId::Session(session) => rights.has_session(session, SessionOwner::of(owner)),
-        })
+        self.rights().is_none_or(|rights| rights.has_log(log, session, owner))
     }
 
     /// The filter of the sessions that may be followed. `None`: all.

@@ -5,16 +5,15 @@ use crate::auth::rights::Verb;
 use crate::auth::tickets::{Purpose, TICKET_TTL_SECS_MAX, TicketScope, TooManyTickets};
 use crate::model::{RunId, SessionId};
 use crate::serve::App;
-use crate::serve::http::body::{BodyDeadline, read_body};
+use crate::serve::http::body::{BodyDeadline, read_object};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::id_of;
 use crate::serve::http::response::no_store_json;
 use crate::source::kind_of;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Maximum size of the body, in bytes.
@@ -25,10 +24,7 @@ const MEMBERS: [&str; 4] = ["for", "run", "session", "ttlSeconds"];
 
 /// Issues a ticket, if the client may do what it permits.
 pub async fn post(State(app): State<Arc<App>>, authorization: Authorization, request: Request) -> Result<Response, Problem> {
-    let body = read_body(Body::new(request.into_body()), BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
-    let asked: Map<String, Value> = serde_json::from_slice(&body).map_err(|error| {
-        Problem::bad_request("not_json", format!("The body is not a JSON object: {error}.")).with("expected", "one JSON object")
-    })?;
+    let asked = read_object(request, BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
     if let Some(unknown) = asked.keys().find(|member| !MEMBERS.contains(&member.as_str())) {
         let detail = format!("{unknown} is not a member of a ticket request. Its members are {}.", MEMBERS.join(", "));
         return Err(Problem::bad_request("bad_query", detail).with("member", unknown.as_str()));

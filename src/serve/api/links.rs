@@ -15,12 +15,11 @@ use crate::log::{Limit, LogId};
 use crate::model::{Audience, Epoch, RunId, Sequence, SessionId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Resource, authorize_also};
-use crate::serve::http::body::{BodyDeadline, read_body};
+use crate::serve::http::body::{BodyDeadline, read_object};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, id_of, segment};
 use crate::serve::http::response::no_store_json;
 use crate::source::kind_of;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, Uri, header};
@@ -33,14 +32,6 @@ const BODY_BYTES_MAX: usize = 16 * 1024;
 const PAGE_LINKS_MAX: u64 = 256;
 /// The members of a request for a link.
 const MEMBERS: [&str; 5] = ["sessionId", "runId", "until", "at", "can"];
-
-/// Reads a body that is one JSON object.
-async fn object(app: &App, request: Request) -> Result<Map<String, Value>, Problem> {
-    let body = read_body(Body::new(request.into_body()), BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
-    serde_json::from_slice(&body).map_err(|error| {
-        Problem::bad_request("not_json", format!("The body is not a JSON object: {error}.")).with("expected", "one JSON object")
-    })
-}
 
 /// The end of a link, in seconds since 1970.
 fn until_of(body: &Map<String, Value>, now: jiff::Timestamp) -> Result<u64, Problem> {
@@ -93,7 +84,7 @@ async fn count_events(app: &App, run: &LogId, epoch: Epoch, at: Sequence) -> Res
 pub async fn post(State(app): State<Arc<App>>, authorization: Authorization, request: Request) -> Result<Response, Problem> {
     app.disk.check_space()?;
     let via = via(request.headers());
-    let body = object(&app, request).await?;
+    let body = read_object(request, BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
     if let Some(unknown) = body.keys().find(|member| !MEMBERS.contains(&member.as_str())) {
         let detail = format!("{unknown} is not a member of a link. Its members are {}.", MEMBERS.join(", "));
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_member", detail).with("member", unknown.as_str()));
@@ -114,7 +105,7 @@ pub async fn post(State(app): State<Arc<App>>, authorization: Authorization, req
         authorization = authorize_also(&app, authorization, verb, resource, None).await?;
     }
     let until = until_of(&body, (app.environment.now)())?;
-    let maker = authorization.principal().grant().map(|grant| grant.link_maker());
+    let maker = authorization.principal().grant().map(|grant| grant.holder());
     if maker.is_none()
         && let Some(member) = ["at", "can"].into_iter().find(|member| body.contains_key(*member))
     {
@@ -261,7 +252,7 @@ pub async fn revoke(State(app): State<Arc<App>>, authorization: Authorization, r
 
 /// `POST /v1/links/exchange`: opens a link by its secret.
 pub async fn exchange(State(app): State<Arc<App>>, request: Request) -> Result<Response, Problem> {
-    let body = object(&app, request).await?;
+    let body = read_object(request, BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
     let secret = text_of(&body, "secret")?.ok_or_else(|| bad_member("secret", "secret is missing. Send the link's secret."))?;
     let (id, record) = app.links.find(secret).await.map_err(link_problem)?;
     let token = match &app.authenticator {

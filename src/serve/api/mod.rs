@@ -14,6 +14,7 @@ pub mod links;
 pub mod lists;
 pub mod me;
 pub mod ops;
+pub mod push;
 pub mod session_list;
 pub mod sessions;
 pub mod settle;

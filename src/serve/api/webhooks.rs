@@ -8,19 +8,19 @@ use crate::model::decided_by::Via;
 use crate::notify::WEBHOOKS_MAX;
 use crate::notify::delivery::{AttemptOutcome, DeliveryState, Notification};
 use crate::notify::event::{EventKind, StatusEvent};
-use crate::notify::webhook::{Disabled, Include, Secret, Webhook, WebhookError, WebhookRecord, WebhookSettings};
+use crate::notify::settings::SettingsError;
+use crate::notify::webhook::{Disabled, Include, Secret, Webhook, WebhookRecord, WebhookSettings};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, forbidden};
-use crate::serve::http::body::{BodyDeadline, read_body};
+use crate::serve::http::body::{BodyDeadline, read_object};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::Query;
 use crate::serve::http::response::no_store_json;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, Uri, header};
 use percent_encoding::percent_decode_str;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -48,20 +48,20 @@ pub async fn list(State(app): State<Arc<App>>, authorization: Authorization) -> 
 /// `POST /v1/webhooks`: makes a webhook. The answer alone has its secrets.
 pub async fn post(State(app): State<Arc<App>>, authorization: Authorization, request: Request) -> Result<Response, Problem> {
     check_reach(&authorization)?;
-    let mut body = object(&app, request).await?;
+    let mut body = read_object(request, BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
     if body.contains_key("allow-private") {
         let what = "only the configuration file can allow private addresses".into();
-        return Err(bad_webhook(&WebhookError { member: "allow-private", what }));
+        return Err(bad_setting(&SettingsError { member: "allow-private", what }));
     }
     if body.get("secrets").is_none_or(|secrets| secrets.as_array().is_some_and(Vec::is_empty)) {
         body.insert("secrets".into(), json!([Secret::generate(app.environment).reveal()]));
     }
     let settings: WebhookSettings = serde_json::from_value(body.into()).map_err(|error| {
         let member = if error.to_string().contains("unknown field") { "settings" } else { "body" };
-        bad_webhook(&WebhookError { member, what: error.to_string() })
+        bad_setting(&SettingsError { member, what: error.to_string() })
     })?;
     let id = format!("wh_{}", Uuid::from_u128((app.environment.random)()).simple());
-    let webhook = Webhook::new(&id, settings.clone(), false).map_err(|error| bad_webhook(&error))?;
+    let webhook = Webhook::new(&id, settings.clone(), false).map_err(|error| bad_setting(&error))?;
     if app.notifier.webhooks(&app.logs).len() >= WEBHOOKS_MAX {
         let detail = format!("The server has {WEBHOOKS_MAX} webhooks, the limit. Remove one.");
         return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_webhooks", detail).with("limit", WEBHOOKS_MAX));
@@ -108,10 +108,10 @@ pub async fn redeliver(
     request: Request,
 ) -> Result<Response, Problem> {
     let webhook = named(&app, &authorization, &uri)?;
-    let body = object(&app, request).await?;
+    let body = read_object(request, BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
     let wanted = body.get("deliveryId").and_then(Value::as_str).ok_or_else(|| {
         let what = "it must be the id of a delivery, as the list of deliveries names it".into();
-        bad_webhook(&WebhookError { member: "deliveryId", what })
+        bad_setting(&SettingsError { member: "deliveryId", what })
     })?;
     let found = app.notifier.deliveries(&app.logs, &webhook.id).into_iter().find(|(_, delivery)| delivery.id == wanted);
     let Some((key, mut delivery)) = found else {
@@ -152,13 +152,6 @@ fn named(app: &App, authorization: &Authorization, uri: &Uri) -> Result<Arc<Webh
     })
 }
 
-async fn object(app: &App, request: Request) -> Result<Map<String, Value>, Problem> {
-    let body = read_body(Body::new(request.into_body()), BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
-    serde_json::from_slice(&body).map_err(|error| {
-        Problem::bad_request("not_json", format!("The body is not a JSON object: {error}.")).with("expected", "one JSON object")
-    })
-}
-
 /// Changes entries of the server's state, with the entry of the audit in the same commit.
 async fn change(
     app: &App,
@@ -172,8 +165,8 @@ async fn change(
     Ok(app.ingest.append_as_server(&LogId::of_server(), |_| ((), append())).await?)
 }
 
-fn bad_webhook(error: &WebhookError) -> Problem {
-    let WebhookError { member, what } = error;
+pub(super) fn bad_setting(error: &SettingsError) -> Problem {
+    let SettingsError { member, what } = error;
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_member", format!("{member}: {what}.")).with("member", *member)
 }
 
@@ -233,6 +226,6 @@ fn outcome_json(outcome: &AttemptOutcome) -> Value {
     shown
 }
 
-fn time(millis: i64) -> String {
+pub(super) fn time(millis: i64) -> String {
     jiff::Timestamp::from_millisecond(millis).map_or_else(|_| String::new(), |at| format!("{at:.3}"))
 }

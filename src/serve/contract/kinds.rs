@@ -51,6 +51,7 @@ kinds! {
     NO_SUCH_BLOB = 404 "no_such_blob", "The blob does not exist, or not for this audience", "Follow the `refs` of a visible envelope";
     NO_SUCH_WEBHOOK = 404 "no_such_webhook", "The webhook does not exist", "GET `/v1/webhooks` lists those that do";
     NO_SUCH_DELIVERY = 404 "no_such_delivery", "The webhook remembers no delivery with this id", "GET its deliveries lists those that it does";
+    NO_SUCH_SUBSCRIPTION = 404 "no_such_subscription", "No push subscription of the person has this address", "GET `/v1/push` lists those that exist";
     NO_SUCH_CONTROL = 404 "no_such_control", "No open control has this id: it is unknown, or closed", "Reload the list of controls";
     NO_SUCH_LINK = 404 "no_such_link", "No open link has this id or secret: it is unknown, revoked or past its end, or what it showed was erased", "Ask its maker for another one";
     NO_SUCH_RUN = 404 "no_such_run", "The run does not exist", "A stream of it would wait for its first fact";
@@ -103,6 +104,7 @@ kinds! {
     TOO_MANY_SECRETS = 429 "too_many_secrets", "The server would hold more than `limit` bytes of secrets for open controls of the sender; nothing was recorded", "Send smaller secrets, or retry when owners have claimed some";
     TOO_MANY_CONTROLS = 429 "too_many_controls", "`limit` controls of the run or session wait for their owner", "Retry when the owner has claimed some";
     TOO_MANY_WEBHOOKS = 429 "too_many_webhooks", "The server has `limit` webhooks", "Remove one";
+    TOO_MANY_DEVICES = 429 "too_many_devices", "`limit` devices are subscribed, of the person or of the server", "Unsubscribe one";
     TOO_MANY_LINKS = 429 "too_many_links", "`limit` share links are open, of their maker or of the server", "Revoke some, or wait until they end";
     LINK_RATE = 429 "link_rate", "The share link was opened too often in this minute", "Retry after `retryAfter`";
     TOO_MANY_TICKETS = 429 "too_many_tickets", "`limit` tickets are outstanding", "Use them, or retry in a minute";

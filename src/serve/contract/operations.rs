@@ -479,6 +479,44 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[WEBHOOK, LIMIT, PLACE_CURSOR]])
         .with_responses(json!("Deliveries", "A page of deliveries."))
         .with_problems(&[&[kinds::NO_SUCH_WEBHOOK]]),
+    Operation::new(Method::GET, "/v1/push", Requires(Verb::Read), "getPush", "webhooks")
+        .with_summary("The key that browsers subscribe with for Web Push, and the person's own subscriptions.")
+        .with_responses(json!("Push", "The key, and the subscriptions."))
+        .with_problems(&[&[kinds::NO_LEADER]]),
+    Operation::new(Method::PUT, "/v1/push", Requires(Verb::Read), "subscribeDevice", "webhooks")
+        .with_summary("Subscribes a device to messages about runs, or renews its subscription. It has the rights of the token.")
+        .with_body(RequestBody {
+            meaning: "What the browser says of its subscription, and what the person wants to hear of.",
+            is_required: true,
+            content: &[(JSON, Content::Json("PushSubscriptionWanted"))],
+        })
+        .with_responses(&[
+            ResponseSpec {
+                status: 200,
+                meaning: "The subscription, which is renewed.",
+                content: &[(JSON, Content::Json("PushSubscription"))],
+            },
+            ResponseSpec {
+                status: 201,
+                meaning: "The subscription, which is new.",
+                content: &[(JSON, Content::Json("PushSubscription"))],
+            },
+        ])
+        .with_problems(&[
+            STORE,
+            OBJECT_BODY,
+            &[kinds::BAD_MEMBER, kinds::TOO_MANY_DEVICES, kinds::DISK_FULL],
+            BODY_TRANSFER,
+        ]),
+    Operation::new(Method::DELETE, "/v1/push", Requires(Verb::Read), "unsubscribeDevice", "webhooks")
+        .with_summary("Ends the subscription of a device.")
+        .with_body(RequestBody {
+            meaning: "The subscription's address.",
+            is_required: true,
+            content: &[(JSON, Content::Json("PushSubscriptionEnded"))],
+        })
+        .with_responses(&[ResponseSpec { status: 204, meaning: "The device gets no more messages.", content: &[] }])
+        .with_problems(&[STORE, OBJECT_BODY, &[kinds::BAD_MEMBER, kinds::NO_SUCH_SUBSCRIPTION], BODY_TRANSFER]),
     Operation::new(Method::GET, "/v1/audit", Requires(Verb::Admin), "listAudit", "operations")
         .with_summary("Who decided, erased, settled, shared and configured, newest first. It needs a token for all sessions.")
         .with_parameters(&[&[LIMIT, PLACE_CURSOR]])

@@ -4,9 +4,11 @@ use super::problem::Problem;
 use crate::model::json::without_mark;
 use crate::serve::BODY_BYTES_PER_SEC_MIN;
 use axum::body::Body;
+use axum::extract::Request;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
+use serde_json::{Map, Value};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -83,6 +85,17 @@ pub async fn read_body(mut body: Body, limit: usize, deadline: &BodyDeadline) ->
     }
     let text = if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() };
     Ok(text.slice_ref(without_mark(&text)))
+}
+
+/// Reads a body that is one JSON object of at most `limit` bytes.
+///
+/// # Errors
+/// 400 for other JSON, and what [`read_body`] refuses.
+pub async fn read_object(request: Request, limit: usize, deadline: &BodyDeadline) -> Result<Map<String, Value>, Problem> {
+    let body = read_body(request.into_body(), limit, deadline).await?;
+    serde_json::from_slice(&body).map_err(|error| {
+        Problem::bad_request("not_json", format!("The body is not a JSON object: {error}.")).with("expected", "one JSON object")
+    })
 }
 
 /// Rejects JSON that nests deeper than `limit`, before a parser walks it.

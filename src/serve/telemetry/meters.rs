@@ -257,8 +257,8 @@ pub static METRICS: &[Metric] = &[
     Metric {
         name: "proscenium_notifications_waiting",
         kind: GAUGE,
-        help: "Messages to webhooks and devices that wait for their receiver.",
-        read: |of, to| to.one(of.app.notifier.waiting(&of.app.logs) as u64),
+        help: "Messages to webhooks and devices that wait for their receiver; 0 on a node that does not lead.",
+        read: |of, to| to.one(of.app.notifier.waiting.get()),
     },
     Metric {
         name: "proscenium_notification_attempts_total",

@@ -1,9 +1,10 @@
-//! The shapes of webhooks, their deliveries and the audit.
+//! The shapes of webhooks, their deliveries, push subscriptions and the audit.
 
 use super::parts::{count, flag, id, list, next_cursor, object, shape, text, time};
 use crate::audit::Deed;
 use crate::model::{Audience, Control, decided_by};
 use crate::notify::event::EventKind;
+use crate::notify::subscription::{EVENTS as DEVICE_EVENTS, MUTED_MAX};
 use serde_json::{Value, json};
 
 fn events() -> Value {
@@ -109,6 +110,69 @@ pub(super) fn redelivery_wanted() -> Value {
     object("A delivery to try again.", json!({ "deliveryId": text("Its `id`.") }), json!({}))
 }
 
+pub(super) fn push() -> Value {
+    let members = json!({
+        "publicKey": text("The server's key (RFC 8292), as `applicationServerKey` of the browser takes it: base64url."),
+        "subscriptions": list(shape("PushSubscription")),
+    });
+    object("Web Push: the key, and the person's own subscriptions.", members, json!({}))
+}
+
+fn device_events() -> Value {
+    json!({ "type": "array", "items": { "enum": DEVICE_EVENTS.map(EventKind::as_str) },
+        "description": "What the device hears of." })
+}
+
+fn muted() -> Value {
+    let ids = || json!({ "type": "array", "items": { "type": "string" }, "maxItems": MUTED_MAX });
+    json!({ "type": "object", "properties": { "sessions": ids(), "agents": ids() }, "additionalProperties": false,
+        "description": "Sessions and agents that the device hears nothing of." })
+}
+
+pub(super) fn push_subscription() -> Value {
+    let always = json!({
+        "id": text("Its id."),
+        "host": text("The host of the push service."),
+        "audience": audience(),
+        "events": device_events(),
+        "muted": muted(),
+        "createdAt": time("When the device was subscribed."),
+        "renewedAt": time("When it was renewed last. A renewal that changes nothing counts once a day."),
+        "until": time("When it ends without renewal."),
+    });
+    object("The subscription of a device, without its address and keys.", always, json!({}))
+}
+
+fn endpoint() -> Value {
+    text("The address that the browser's push service made.")
+}
+
+pub(super) fn push_subscription_wanted() -> Value {
+    let keys =
+        json!({ "p256dh": text("The browser's public key, base64url."), "auth": text("Its secret, base64url of 16 bytes.") });
+    let always = json!({ "endpoint": endpoint(), "keys": object("The keys of the browser.", keys, json!({})) });
+    let mut expires = json!({ "description": "As the browser has it. The server does not need it." });
+    expires["type"] = json!(["number", "null"]);
+    let sometimes = json!({
+        "expirationTime": expires,
+        "audience": audience(),
+        "events": device_events(),
+        "muted": muted(),
+    });
+    let mut wanted = object(
+        "What `PushSubscription.toJSON()` of a browser gives, and what the person wants. What is absent stays as it was; in a new \
+         subscription it is the audience of the token, `run.waiting`, and nothing muted.",
+        always,
+        sometimes,
+    );
+    wanted["additionalProperties"] = false.into();
+    wanted
+}
+
+pub(super) fn push_subscription_ended() -> Value {
+    object("A subscription to end.", json!({ "endpoint": endpoint() }), json!({}))
+}
+
 pub(super) fn audit() -> Value {
     object("Entries.", json!({ "entries": list(shape("AuditEntry")), "nextCursor": next_cursor() }), json!({}))
 }
@@ -126,7 +190,7 @@ pub(super) fn audit_entry() -> Value {
         "actionId": id(),
         "controlId": id(),
         "control": json!({ "type": "string", "description": "The control that decided.", "examples": [Control::Approve.as_str()] }),
-        "id": text("The link, or the webhook."),
+        "id": text("The link, the webhook, or the key."),
     });
     object("Who did what. It has ids and no text, and stays when what it is about is erased.", always, sometimes)
 }

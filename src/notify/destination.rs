@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 /// A webhook, or a device.
 #[derive(Debug, Clone)]
-pub enum Destination {
+pub enum MessageDestination {
     Webhook(Arc<Webhook>),
     /// With its id.
     Device(Box<str>, Arc<PushSubscription>),
 }
 
-impl Destination {
+impl MessageDestination {
     /// The name of its queue of deliveries.
     #[must_use]
     pub fn id(&self) -> &str {

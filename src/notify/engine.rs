@@ -4,7 +4,7 @@
 //! begins only for a delivery that is durable, and a result that is lost only repeats an attempt.
 
 use super::delivery::{self, CLOSED_MAX, CONCURRENT_MAX, DeliveryState, FailureClass, Notification, OPEN_MAX};
-use super::destination::Destination;
+use super::destination::MessageDestination;
 use super::event::{EventKind, SeenEvent, StatusEvent};
 use super::follower::{Follower, FollowerPosition, POSITION_ID};
 use super::push::{self, VAPID_KEY_ID, VapidKey};
@@ -58,7 +58,7 @@ enum Attempt {
 
 /// The result of an attempt.
 struct Attempted {
-    destination: Destination,
+    destination: MessageDestination,
     key: String,
     result: Result<Attempt, StoreError>,
 }
@@ -161,7 +161,7 @@ struct Work {
     follower: Follower,
     /// The position that is saved.
     saved: u64,
-    destinations: Vec<Destination>,
+    destinations: Vec<MessageDestination>,
     disabled: HashSet<String>,
     /// The versions of the tables that the destinations are from.
     versions: Option<[u64; 3]>,
@@ -261,7 +261,7 @@ impl Work {
 
     /// The owner of a log, where a device may get an event of it.
     async fn owner_of(&self, engine: &Engine, log: &LogId) -> Result<Option<OwnerId>, StoreError> {
-        match self.destinations.iter().any(|destination| matches!(destination, Destination::Device(..))) {
+        match self.destinations.iter().any(|destination| matches!(destination, MessageDestination::Device(..))) {
             true => owner_of(&engine.reads, log).await,
             false => Ok(None),
         }
@@ -272,7 +272,7 @@ impl Work {
         let state = engine.logs.server_state();
         self.destinations = engine.notifier.destinations(&engine.logs);
         self.disabled = state.all::<Disabled>("").into_iter().map(|(id, _)| id).collect();
-        let known: HashSet<&str> = self.destinations.iter().map(Destination::id).collect();
+        let known: HashSet<&str> = self.destinations.iter().map(MessageDestination::id).collect();
         let gone: Vec<_> = self.queues.keys().filter(|id| !known.contains(&***id)).cloned().collect();
         for id in gone {
             let queue = self.queues.remove(&id).unwrap_or_default();
@@ -348,13 +348,13 @@ impl Work {
             Err(error) => return Err(error),
         }
         match &destination {
-            Destination::Webhook(webhook) if has_ended => {
+            MessageDestination::Webhook(webhook) if has_ended => {
                 changes.entry(EntryChange::set(&webhook.id, &Disabled { at: now_ms(engine) }));
                 self.disabled.insert(webhook.id.to_string());
             }
             // Its deliveries go when the destinations are read again.
-            Destination::Device(id, _) if has_ended => changes.entry(EntryChange::remove::<PushSubscription>(id)),
-            Destination::Webhook(_) | Destination::Device(..) => {}
+            MessageDestination::Device(id, _) if has_ended => changes.entry(EntryChange::remove::<PushSubscription>(id)),
+            MessageDestination::Webhook(_) | MessageDestination::Device(..) => {}
         }
         engine.notifier.attempts.add(match delivery.state {
             DeliveryState::Open => "retried",
@@ -400,19 +400,19 @@ impl Work {
 /// One attempt.
 fn attempt(
     engine: &Engine,
-    destination: Destination,
+    destination: MessageDestination,
     key: String,
     delivery: Notification,
 ) -> impl Future<Output = Attempted> + use<> {
     let (notifier, reads) = (engine.notifier.clone(), engine.reads.clone());
     async move {
         let result = match &destination {
-            Destination::Webhook(webhook) => match message::body(&reads, &delivery.event, webhook, &notifier).await {
+            MessageDestination::Webhook(webhook) => match message::body(&reads, &delivery.event, webhook, &notifier).await {
                 Ok(Some(body)) => Ok(Attempt::Answered(notifier.post(webhook, &delivery.id, body).await)),
                 Ok(None) => Ok(Attempt::Needless),
                 Err(error) => Err(error),
             },
-            Destination::Device(_, subscription) => tell_device(&notifier, &reads, subscription, &delivery.event).await,
+            MessageDestination::Device(_, subscription) => tell_device(&notifier, &reads, subscription, &delivery.event).await,
         };
         Attempted { destination, key, result }
     }

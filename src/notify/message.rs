@@ -158,7 +158,7 @@ pub(super) async fn push(
     let thin = json!({ "web_push": DECLARATIVE_PUSH, "notification": notification(address) });
     let thinnest = json!({ "web_push": DECLARATIVE_PUSH, "notification": notification(notifier.page_address("").into()) });
     let texts = [whole, thin, thinnest].into_iter().map(|text| text.to_string().into_bytes());
-    let Some(text) = texts.into_iter().find(|text| text.len() <= push::TEXT_BYTES_MAX) else { return Ok(None) };
+    let Some(text) = texts.into_iter().find(|text| text.len() <= push::PUSH_TEXT_BYTES_MAX) else { return Ok(None) };
     let urgency = if event.kind == EventKind::RunWaiting { Urgency::High } else { Urgency::Normal };
     Ok(Some(PushMessage { text, about, urgency }))
 }

@@ -31,7 +31,7 @@ use crate::log::commit::Logs;
 use crate::meter::{Counter, Gauge, LabelCounter};
 use crate::record::signing::SigningKey;
 use delivery::{AttemptOutcome, FailureClass, Notification};
-use destination::Destination;
+use destination::MessageDestination;
 use parking_lot::Mutex;
 use push::{PushRequest, VAPID_KEY_ID, VapidKey};
 use reqwest::{Client, RequestBuilder, Url};
@@ -149,11 +149,11 @@ impl Notifier {
     }
 
     /// All destinations. A subscription past its end is none.
-    fn destinations(&self, logs: &Logs) -> Vec<Destination> {
+    fn destinations(&self, logs: &Logs) -> Vec<MessageDestination> {
         let now = (self.environment.now)().as_millisecond();
         let devices = logs.server_state().all::<PushSubscription>("").into_iter().filter(|(_, known)| known.until() > now);
-        let devices = devices.map(|(id, subscription)| Destination::Device(id.into(), Arc::new(subscription)));
-        self.webhooks(logs).into_iter().map(Destination::Webhook).chain(devices).collect()
+        let devices = devices.map(|(id, subscription)| MessageDestination::Device(id.into(), Arc::new(subscription)));
+        self.webhooks(logs).into_iter().map(MessageDestination::Webhook).chain(devices).collect()
     }
 
     /// The key that browsers subscribe with, as base64url, once the first node that leads has made it.

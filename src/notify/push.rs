@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The largest text of a message, in bytes: encrypted, it fits the 4096 bytes that push services take.
-pub(super) const TEXT_BYTES_MAX: usize = 3800;
+pub(super) const PUSH_TEXT_BYTES_MAX: usize = 3800;
 /// How long a push service keeps a message for a device that is off, in seconds.
 const TTL_SECS: &str = "86400";
 /// How long the signature of a request holds, in seconds. Push services allow a day.

@@ -445,17 +445,19 @@ impl Client {
 
     /// Sends `POST path` with a body and headers.
     pub async fn post(&self, path: &str, headers: &[(&str, &str)], body: impl Into<reqwest::Body>) -> Response {
-        let mut request = self.http.post(format!("http://{}{path}", self.at)).body(body);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        self.send(request).await
+        self.request(http::Method::POST, path, headers, body).await
     }
 
-    /// Sends a JSON body.
-    pub async fn call(&self, method: http::Method, path: &str, body: &Value) -> Response {
-        let request = self.http.request(method, format!("http://{}{path}", self.at));
-        self.send(request.header("content-type", "application/json").body(body.to_string())).await
+    /// Sends a body and headers by any method.
+    pub async fn request(
+        &self,
+        method: http::Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<reqwest::Body>,
+    ) -> Response {
+        let request = self.http.request(method, format!("http://{}{path}", self.at)).body(body);
+        self.send(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
     }
 
     /// Sends `DELETE path`.

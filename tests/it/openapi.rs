@@ -49,6 +49,7 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("too_many_tickets", "`auth`"),
     ("approval_not_counted", "`waits`"),
     ("too_many_webhooks", "`webhooks`"),
+    ("too_many_devices", "`push`"),
     ("webhook_configured", "`webhooks`"),
     ("too_many_links", "`auth::links`"),
     ("link_rate", "`auth::links`"),
@@ -91,7 +92,7 @@ async fn send_request(client: &Client, operation: &Operation, path: &str, header
         // A stream does not end: its head is enough.
         Method::GET => client.get_head(path, headers).await,
         Method::DELETE => client.delete(path).await,
-        _ => client.post(path, headers, if operation.accepts_ids { "[]" } else { "{}" }).await,
+        _ => client.request(operation.method.clone(), path, headers, if operation.accepts_ids { "[]" } else { "{}" }).await,
     }
 }
 
@@ -240,12 +241,15 @@ async fn every_described_status_and_code_occurs() {
         client.post("/v1/tickets", &[], body.to_owned()).await;
     }
     exercise_links(&client).await;
+    exercise_push(&client).await;
     let [made, ..] = exercise_webhooks(&client).await;
     let webhook = format!("/v1/webhooks/{}", made["id"].as_str().expect("the webhook has an id"));
     let redelivery = format!("{webhook}/redeliver");
     let of_controls = ["/v1/runs/r/controls", "/v1/sessions/s/controls", "/v1/controls/c/ack", "/v1/controls/c/nack"];
-    for path in of_controls.into_iter().chain(["/v1/tickets", "/v1/links", "/v1/links/exchange", "/v1/webhooks", &redelivery]) {
-        send_raw(&client, &[&format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{")]).await;
+    let posted = ["/v1/tickets", "/v1/links", "/v1/links/exchange", "/v1/webhooks", &redelivery];
+    let posted = of_controls.into_iter().chain(posted).map(|path| format!("POST {path}"));
+    for request in posted.chain(["PUT /v1/push", "DELETE /v1/push"].map(str::to_owned)) {
+        send_raw(&client, &[&format!("{request} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{")]).await;
     }
 
     // A stream whose end was read, a part of a body, a WebSocket handshake and a malformed one, and the end of a run.
@@ -291,6 +295,36 @@ async fn every_described_status_and_code_occurs() {
 /// A time within a link's longest life.
 fn tomorrow() -> String {
     (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24)).to_string()
+}
+
+/// A subscription of a device that hears of nothing: no message of a test leaves this machine.
+fn silent_subscription(device: &str) -> Value {
+    let keys = json!({
+        "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+        "auth": "BTBZMqHH6r4Tts7J_aSIgg",
+    });
+    json!({ "endpoint": format!("https://fcm.googleapis.com/fcm/send/{device}"), "keys": keys, "events": [] })
+}
+
+/// Subscribes devices, renews and ends their subscriptions, with and without errors. Returns one that is left.
+async fn exercise_push(client: &Client) -> Value {
+    let put = async |body: &str| client.request(Method::PUT, "/v1/push", &[], body.to_owned()).await;
+    let end = async |body: &str| client.request(Method::DELETE, "/v1/push", &[], body.to_owned()).await;
+    for call in [put("{").await, end("{").await] {
+        call.problem(400, "not_json");
+    }
+    let long = format!("{{\"endpoint\":\"{}\"}}", "x".repeat(300_000));
+    for call in [put(&long).await, end(&long).await] {
+        call.problem(413, "body_too_large");
+    }
+    for call in [put("{}").await, end("{}").await] {
+        call.problem(422, "bad_member");
+    }
+    let [first, second] = ["first", "second"].map(|device| silent_subscription(device).to_string());
+    assert_eq!([put(&first).await.status, put(&first).await.status, put(&second).await.status], [201, 200, 201]);
+    assert_eq!(end(&second).await.status, 204);
+    end(&second).await.problem(404, "no_such_subscription");
+    put(&first).await.ok()
 }
 
 /// Makes, opens and revokes links, with and without errors. Returns the answers.
@@ -582,6 +616,7 @@ async fn answers_have_their_described_shapes() {
     let (id, lease) = (&claimed["controls"][0]["controlId"], &claimed["controls"][0]["lease"]);
     let ack = format!("/v1/controls/{}/ack", id.as_str().expect("the control has an id"));
     let webhooks = exercise_webhooks(&client).await;
+    let subscription = exercise_push(&client).await;
     let [made, opened, links, link] = exercise_links(&client).await;
     let mut answers = vec![
         ("LinkMade", made),
@@ -601,6 +636,8 @@ async fn answers_have_their_described_shapes() {
         ("Deliveries", webhooks[2].clone()),
         ("Delivery", webhooks[3].clone()),
         ("Webhooks", get("/v1/webhooks").await),
+        ("PushSubscription", subscription),
+        ("Push", get("/v1/push").await),
         ("Audit", get("/v1/audit").await),
         ("SignIn", client.get("/v1/sign-in").await.ok()),
         ("Me", client.get("/v1/me").await.ok()),

@@ -132,7 +132,7 @@ fn start(dir: &Path, service: &PushService) -> Process {
 }
 
 async fn subscribe(client: &Client, wanted: &Value) -> Response {
-    client.call(Method::PUT, "/v1/push", wanted).await
+    client.request(Method::PUT, "/v1/push", &[], wanted.to_string()).await
 }
 
 async fn subscribed(client: &Client, wanted: &Value) -> Value {
@@ -250,9 +250,9 @@ async fn a_device_hears_of_what_its_token_covers_and_its_audience_sees() {
     let [ann, bob] = [0, 1].map(|n| Client::with_token(process.at, &token(people[n].0, &people[n].1)));
     assert_eq!((subscriptions(&ann).await.len(), subscriptions(&bob).await.len()), (1, 1));
     let of_ann = json!({ "endpoint": service.subscription("ann")["endpoint"] });
-    bob.call(Method::DELETE, "/v1/push", &of_ann).await.problem(404, "no_such_subscription");
-    assert_eq!(ann.call(Method::DELETE, "/v1/push", &of_ann).await.status, 204);
-    ann.call(Method::DELETE, "/v1/push", &of_ann).await.problem(404, "no_such_subscription");
+    bob.request(Method::DELETE, "/v1/push", &[], of_ann.to_string()).await.problem(404, "no_such_subscription");
+    assert_eq!(ann.request(Method::DELETE, "/v1/push", &[], of_ann.to_string()).await.status, 204);
+    ann.request(Method::DELETE, "/v1/push", &[], of_ann.to_string()).await.problem(404, "no_such_subscription");
     assert!(subscriptions(&ann).await.is_empty());
 }
 
@@ -442,7 +442,10 @@ async fn a_subscription_that_cannot_be_used_is_refused_with_its_member_and_why()
         assert_eq!(refused["member"], member, "{pointer}: {refused}");
         assert!(refused["detail"].as_str().unwrap().contains(why), "{pointer}: {refused}");
     }
-    client.call(Method::PUT, "/v1/push", &json!([])).await.problem(400, "not_json");
-    assert_eq!(client.call(Method::DELETE, "/v1/push", &json!({})).await.problem(422, "bad_member")["member"], "endpoint");
+    client.request(Method::PUT, "/v1/push", &[], json!([]).to_string()).await.problem(400, "not_json");
+    assert_eq!(
+        client.request(Method::DELETE, "/v1/push", &[], json!({}).to_string()).await.problem(422, "bad_member")["member"],
+        "endpoint"
+    );
     assert!(subscriptions(&client).await.is_empty());
 }

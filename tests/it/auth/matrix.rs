@@ -100,6 +100,10 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("POST",   "/v1/webhooks/{webhook}/test",      "/v1/webhooks/none/test",     "",   [401, 401, 401, 403, 403, 403, 403, 403, 404, 403, 403]),
     ("POST",   "/v1/webhooks/{webhook}/redeliver", "/v1/webhooks/none/redeliver", "",  [401, 401, 401, 403, 403, 403, 403, 403, 404, 403, 403]),
     ("GET",    "/v1/webhooks/{webhook}/deliveries", "/v1/webhooks/none/deliveries", "", [401, 401, 401, 403, 403, 403, 403, 403, 404, 403, 403]),
+    // The person's own devices. Rights come before the body, which lacks all.
+    ("GET",    "/v1/push",                         "/v1/push",                   "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    ("PUT",    "/v1/push",                         "/v1/push",                 "{}",   [401, 401, 401, 403, 422, 403, 403, 422, 422, 422, 422]),
+    ("DELETE", "/v1/push",                         "/v1/push",                 "{}",   [401, 401, 401, 403, 422, 403, 403, 422, 422, 422, 422]),
     ("GET",    "/v1/audit",                        "/v1/audit",                  "",   [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
     ("GET",    "/v1/audit/export",                 "/v1/audit/export",           "",   [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
     ("GET",    "/v1/me",                           "/v1/me",                     "",   [401, 401, 401, 200, 200, 200, 200, 200, 200, 200, 200]),
@@ -243,7 +247,8 @@ async fn a_wider_audience_than_the_token_s_is_rejected_and_never_narrowed() {
     write_example_runs(&guarded).await;
     let dashboard = reader(json!({ "audience": "dashboard", "sessions": ["*"] }));
     let user = reader(json!({ "sessions": ["*"] }));
-    let of_server = ["/v1/ws", "/v1/cluster", "/v1/me", "/v1/keys", "/v1/sign-in", "/v1/webhooks", "/v1/audit", "/v1/links"];
+    let of_server =
+        ["/v1/ws", "/v1/cluster", "/v1/me", "/v1/keys", "/v1/sign-in", "/v1/webhooks", "/v1/push", "/v1/audit", "/v1/links"];
     let has_audience = |path: &str| path.starts_with("/v1/") && !of_server.iter().any(|other| path.starts_with(other));
     for (method, _, path, ..) in MATRIX.iter().filter(|row| row.0 == "GET" && has_audience(row.1)) {
         let path = if path.starts_with('/') { path } else { "/v1/blobs/b" };

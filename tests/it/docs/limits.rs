@@ -308,6 +308,43 @@ const LIMITS: &[(&str, &[Limit])] = &[
         ],
     ),
     (
+        "Webhooks, devices and rules",
+        &[
+            ("Webhooks", "{WEBHOOKS_MAX}", "429 `too_many_webhooks`"),
+            (
+                "Secrets of a webhook; entries of its lists; a body of its request",
+                "{SECRETS_MAX in notify/}; {LIST_MAX in notify/}; {BODY_BYTES_MAX in api/webhooks}",
+                "422 `bad_member`; 413 `body_too_large`",
+            ),
+            (
+                "Devices of one person (`sub`); of the server; sessions, and agents, that one device mutes",
+                "{SUBSCRIPTIONS_PER_PERSON_MAX}; {SUBSCRIPTIONS_MAX}; {MUTED_MAX}",
+                "429 `too_many_devices`; 422 `bad_member`",
+            ),
+            ("Days of a device's subscription without renewal", "{SUBSCRIPTION_DAYS}", "it ends"),
+            (
+                "Messages that wait for one webhook or device",
+                "{OPEN_MAX in notify/}",
+                "further ones are dropped; `proscenium_notifications_refused_total` counts them",
+            ),
+            (
+                "Messages that are remembered of one webhook or device; attempts at once; time of one attempt",
+                "{CLOSED_MAX}; {CONCURRENT_MAX}; {ATTEMPT_TIME_MAX}",
+                "the oldest is forgotten; the next waits; it counts as `timeout`",
+            ),
+            (
+                "A message to a webhook; to a device, before it is encrypted",
+                "{BODY_BYTES_MAX in notify/}; {PUSH_TEXT_BYTES_MAX}",
+                "it goes without its activity; without its ids",
+            ),
+            (
+                "Rules for waits; patterns or receivers of one; approvals of one action",
+                "{RULES_MAX in waits}; {PATTERNS_MAX in waits}; {APPROVALS_MAX}",
+                "the server does not start",
+            ),
+        ],
+    ),
+    (
         "Streams and WebSockets",
         &[
             (

@@ -121,8 +121,7 @@ pub(super) fn request(
     let fields = [
         (header::AUTHORIZATION, &*authorization),
         (header::CONTENT_ENCODING, "aes128gcm"),
-        // The declarative form, which Safari shows without a service worker.
-        (header::CONTENT_TYPE, "application/notification+json"),
+        (header::CONTENT_TYPE, "application/octet-stream"),
         (HeaderName::from_static("ttl"), TTL_SECS),
         (HeaderName::from_static("urgency"), urgency),
         (HeaderName::from_static("topic"), topic),

@@ -77,8 +77,8 @@ impl PushServices {
                 other => Err(refused(format!("its scheme is {other}; use https"))),
             };
         }
-        let is_known = |service: &&str| host.strip_suffix(*service).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-        if !SERVICES.iter().any(|service| is_known(&service)) {
+        let is_known = |service: &str| host.strip_suffix(service).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        if !SERVICES.iter().any(|service| is_known(service)) {
             return Err(refused(format!("{host} is no known push service; --push-host adds one")));
         }
         match url.scheme() {

@@ -15,7 +15,7 @@ const GUIDE = readFileSync(here("../../docs/src/guides/told-when-it-waits.md"), 
 const PYTHON = process.env.PROSCENIUM_PYTHON ?? here("../../target/python/bin");
 const SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 
-/** The only block of the guide in a language. */
+/** The first block of the guide in a language. */
 const block = (language) => new RegExp(`\`\`\`${language}\n([^]*?)\`\`\``).exec(GUIDE)[1];
 
 const freePort = () => new Promise((resolve) => {

@@ -189,7 +189,7 @@ async fn a_device_hears_that_a_run_waits_by_a_signed_and_encrypted_message_that_
     let header = |name: &str| pushed.headers[name].to_str().unwrap();
     assert_eq!(
         [header("content-encoding"), header("content-type"), header("ttl"), header("urgency")],
-        ["aes128gcm", "application/notification+json", "86400", "high"]
+        ["aes128gcm", "application/octet-stream", "86400", "high"]
     );
     assert!(header("authorization").ends_with(&format!(", k={}", key.as_str().unwrap())));
     let address = "http://agents.example/ui/#session=s&run=r&action=a&audience=internal";

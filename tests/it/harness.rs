@@ -89,11 +89,16 @@ pub fn recordings() -> Vec<(&'static str, String, Vec<Value>)> {
     all
 }
 
+/// Returns whether `PROSCENIUM_FULL=1` asks for all of what long tests can do.
+pub fn is_full() -> bool {
+    std::env::var("PROSCENIUM_FULL").is_ok_and(|full| full == "1")
+}
+
 /// Picks one of so many parts of the recordings: the one that this run of the gate reads in a long test.
 ///
 /// `PROSCENIUM_PART` selects it, which `scripts/test` sets by the commit and prints. `PROSCENIUM_FULL=1` selects all.
 pub fn part_of<T>(recordings: Vec<T>, parts: usize) -> Vec<T> {
-    if std::env::var("PROSCENIUM_FULL").is_ok_and(|full| full == "1") {
+    if is_full() {
         return recordings;
     }
     let part = std::env::var("PROSCENIUM_PART").map_or(0, |part| part.parse().expect("PROSCENIUM_PART is a number"));

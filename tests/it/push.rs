@@ -30,15 +30,15 @@ fn secret_key() -> p256::SecretKey {
 }
 
 /// A message that a push service took.
-struct Pushed {
-    device: String,
+pub struct Pushed {
+    pub device: String,
     headers: HeaderMap,
     /// The decrypted text.
     text: Value,
 }
 
 impl Pushed {
-    fn title(&self) -> &str {
+    pub fn title(&self) -> &str {
         self.text["notification"]["title"].as_str().unwrap()
     }
 }
@@ -46,15 +46,15 @@ impl Pushed {
 type Answers = Arc<Mutex<Vec<StatusCode>>>;
 
 /// A push service on this machine.
-struct PushService {
-    host: String,
+pub struct PushService {
+    pub host: String,
     pushed: mpsc::UnboundedReceiver<Pushed>,
     /// What it answers next; then 201.
     answers: Answers,
 }
 
 impl PushService {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let (sender, pushed) = mpsc::unbounded_channel();
@@ -66,13 +66,13 @@ impl PushService {
     }
 
     /// What the browser of a device says of its subscription.
-    fn subscription(&self, device: &str) -> Value {
+    pub fn subscription(&self, device: &str) -> Value {
         let point = secret_key().public_key().to_sec1_bytes();
         let keys = json!({ "p256dh": BASE64URL_NOPAD.encode(&point), "auth": BASE64URL_NOPAD.encode(&AUTH) });
         json!({ "endpoint": format!("http://{}/{device}", self.host), "expirationTime": null, "keys": keys })
     }
 
-    async fn next(&mut self) -> Pushed {
+    pub async fn next(&mut self) -> Pushed {
         with_timeout("a push message", self.pushed.recv()).await.expect("the service runs")
     }
 

@@ -1,6 +1,6 @@
 //! Webhooks, through the binary: who hears of what, in which order, and what becomes of a receiver that fails.
 
-use crate::harness::{Client, ClockedProcess, Process, fact, with_timeout};
+use crate::harness::{Client, ClockedProcess, Process, fact, is_full, with_timeout};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -335,12 +335,12 @@ async fn what_was_erased_is_not_told_and_a_delivery_can_be_repeated() {
 }
 
 #[tokio::test]
-async fn a_thousand_events_at_once_arrive_each_once_and_those_of_a_run_in_order() {
+async fn a_thousand_or_ten_thousand_events_at_once_arrive_each_once_and_those_of_a_run_in_order() {
     let (dir, mut receiver) = (tempfile::tempdir().unwrap(), Receiver::start().await);
     let config = configure(dir.path(), &receiver.url, "events = [\"run.waiting\", \"run.completed\"]");
     let process = Process::start_with(dir.path(), &["--config", &config]);
     let client = Client::new(process.at);
-    let runs = 250;
+    let runs = if is_full() { 2500 } else { 250 };
     for run in 0..runs {
         let asked = (0..3).map(|action| asks(&format!("a{action}"), "Go?"));
         let facts: Vec<_> = std::iter::once(started("s")).chain(asked).chain([finished()]).collect();
@@ -355,6 +355,29 @@ async fn a_thousand_events_at_once_arrive_each_once_and_those_of_a_run_in_order(
         assert!(ids.insert(received.id.clone()), "{received:?}");
     }
     assert!(receiver.rest().is_empty());
+}
+
+#[tokio::test]
+async fn a_receiver_that_never_answers_holds_up_no_other() {
+    let (dir, mut receiver) = (tempfile::tempdir().unwrap(), Receiver::start().await);
+    // It takes connections, and nothing reads them.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = configure(dir.path(), &receiver.url, "events = [\"run.waiting\"]");
+    let hanging = format!(
+        "[[webhooks]]\nname = \"hangs\"\nurl = \"http://{}/\"\nsecrets = [\"{SECRET}\"]\nallow-private = true\n",
+        silent.local_addr().unwrap()
+    );
+    std::fs::write(&config, std::fs::read_to_string(&config).unwrap() + &hanging).unwrap();
+    let process = Process::start_with(dir.path(), &["--config", &config]);
+    let client = Client::new(process.at);
+    for run in 0..50 {
+        client.append(&format!("r{run}"), &[started("s"), asks("a", "Go?")]).await;
+    }
+    for _ in 0..50 {
+        receiver.next().await;
+    }
+    let hang = deliveries(&client, "hangs").await;
+    assert!(hang.iter().all(|one| one["status"] == "open" && one["attempts"] == 0), "{hang:?}");
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
-//! Webhooks in a cluster: a leader that dies loses no message.
+//! Webhooks and devices in a cluster: a leader that dies loses no message.
 
 use super::{Cluster, eventually};
 use crate::harness::fact;
 use crate::nats::Nats;
+use crate::push::PushService;
 use crate::webhooks::{Receiver, configure};
 use axum::response::IntoResponse;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 
@@ -55,4 +56,31 @@ async fn another_leader_goes_on_where_the_last_one_stopped() {
     }
     assert_eq!(times.len(), runs * 3, "each message has one id");
     assert!(times.values().all(|times| *times <= 4), "{times:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_is_subscribed_at_any_node_and_hears_of_what_comes_after_the_leader_died() {
+    let (nats, mut service) = (Nats::start(1), PushService::start().await);
+    let flags = ["--cluster-allow-r1", "--push-host", &service.host.clone()];
+    let mut cluster = Cluster::start_with(&nats, "push", 3, &flags, true, None).await;
+    let leader = cluster.leader().await;
+    let others: Vec<usize> = cluster.running().into_iter().filter(|node| *node != leader).collect();
+    let wanted = service.subscription("phone").to_string();
+    let made = cluster.client(others[0]).request(Method::PUT, "/v1/push", &[], wanted).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    let of_node = async |node: usize| cluster.client(node).get("/v1/push").await.ok();
+    let first = of_node(leader).await;
+    assert_eq!(first["subscriptions"], json!([made.json()]));
+    eventually("both other nodes know it", async || of_node(others[0]).await == first && of_node(others[1]).await == first).await;
+    cluster.nodes[leader].kill();
+    eventually("another leader", async || cluster.leader().await != leader).await;
+    let asks = fact("action.required", json!({ "actionId": "a", "payload": { "title": "Go?" } }));
+    let body = json!([fact("run.started", json!({})), asks]).to_string();
+    let publish = async || {
+        let json_body = [("content-type", "application/json")];
+        cluster.client(others[0]).post("/v1/runs/r/facts", &json_body, body.clone()).await.status == 200
+    };
+    eventually("the fact is accepted", publish).await;
+    let pushed = service.next().await;
+    assert_eq!((&*pushed.device, pushed.title()), ("phone", "Go?"));
 }

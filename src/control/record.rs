@@ -7,7 +7,7 @@ use crate::ingest::WriterView;
 use crate::log::LogId;
 use crate::log::control::{ControlRecord, ControlState, OPEN_CONTROLS_MAX};
 use crate::model::decided_by::{DecidedBy, Decider};
-use crate::model::{ActionId, Audience, ControlId, Ids, ReceivedAt};
+use crate::model::{ActionId, Audience, ControlId, Ids, ReceivedAt, Sequence};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -58,21 +58,22 @@ fn check_pending(
     }
 }
 
-/// Checks that a decision is about the question as it is now, as far as the requester sees it.
+/// Checks that a decision is about the question as it is now, as far as the requester sees it. Returns what the requester
+/// saw of it: what the request says, or since when the question has the version that the request names.
 fn check_version(
     view: &WriterView<'_>,
     request: &ControlRequest,
     action: &ActionId,
     audience: Audience,
-) -> Result<(), ControlError> {
-    let Some(question) = view.question(action).filter(|_| request.control.decides()) else { return Ok(()) };
+) -> Result<Option<Sequence>, ControlError> {
+    let Some(question) = view.question(action).filter(|_| request.control.decides()) else { return Ok(request.seen) };
     let sees_call = question.call.as_ref().and_then(|call| view.call(call)).is_some_and(|call| audience.admits(call));
     let version = if sees_call { question.whole } else { question.request };
     let is_other = request.version.is_some_and(|shown| shown != version.number);
     if is_other || request.seen.is_some_and(|seen| seen < version.since) {
         return Err(ControlError::ActionChanged { action: action.to_string(), since: version.since });
     }
-    Ok(())
+    Ok(request.seen.or(request.version.map(|_| version.since)))
 }
 
 /// The record of a request, if the log accepts it in its current state.
@@ -122,7 +123,8 @@ pub(super) fn new_record(
     let mut pending = None;
     if let Some(action) = &ids.action {
         check_pending(view, &ids, action, audience, request, now)?;
-        check_version(view, request, action, audience)?;
+        let seen = check_version(view, request, action, audience)?;
+        record.decided_by = record.decided_by.map(|by| DecidedBy { seen, ..by });
         if let Some(first) = view.decision_of(action).filter(|_| request.decides()) {
             let (action, first) = (action.to_string(), first.id.clone());
             return Err(ControlError::ActionDecided { action, first, is_equal: false });

@@ -11,8 +11,7 @@ fn ask(action: &str) -> Value {
     fact("action.required", json!({"actionId": action, "payload": {"kind": "tool_approval"}}))
 }
 
-async fn events(server: &AuthServer, token: &str, kind: &str) -> Vec<Value> {
-    let audience = if token == admin() { "internal" } else { "user" };
+async fn events(server: &AuthServer, (token, audience): (&str, &str), kind: &str) -> Vec<Value> {
     let page = server.get(&format!("/v1/runs/r/events?type={kind}&audience={audience}"), token).await.ok();
     page["events"].as_array().unwrap().iter().map(|event| event["payload"].clone()).collect()
 }
@@ -42,15 +41,14 @@ async fn a_decision_names_its_maker_to_operators_and_only_the_face_to_users() {
     server.post("/v1/runs/r/facts", &operator, &json!([resolved])).await.ok();
     let alone = fact("action.resolved", json!({"actionId": "b", "payload": {"outcome": "rejected"}}));
     server.post("/v1/runs/r/facts", &operator, &json!([alone])).await.ok();
-    for (token, expected) in [(&operator, &whole), (&bob, &public)] {
-        for change in events(&server, token, "control.changed").await {
+    for (token, audience, expected) in [(&operator, "internal", &whole), (&bob, "user", &public)] {
+        for change in events(&server, (token, audience), "control.changed").await {
             assert_eq!((&change["decidedBy"], &change["controlId"]), (expected, &id));
         }
-        let resolved = events(&server, token, "action.resolved").await;
+        let resolved = events(&server, (token, audience), "action.resolved").await;
         assert_eq!(json!([resolved[0]["decidedBy"], resolved[0]["controlId"]]), json!([expected, id]));
         assert_eq!(resolved[0]["resolvedBy"], json!({"sub": "mallory"}));
         assert_eq!(resolved[1]["decidedBy"]["via"], "runtime");
-        let audience = if *token == operator { "internal" } else { "user" };
         let shown = server.get(&format!("/v1/runs/r/activities?audience={audience}"), token).await.ok();
         let action =
             shown["activities"].as_array().unwrap().iter().find(|shown| shown["activityId"] == "a").unwrap()["content"].clone();
@@ -74,7 +72,7 @@ async fn only_the_verb_impersonate_lets_a_token_decide_for_another_person() {
     assert_eq!(refused["missing"], "impersonate");
     let bridge = person("bridge", "Chat bridge", "internal", &["read", "control", "impersonate"]);
     assert_eq!(server.post("/v1/runs/r/controls", &bridge, &decision).await.status, 202);
-    let changes = events(&server, &operator, "control.changed").await;
+    let changes = events(&server, (&operator, "internal"), "control.changed").await;
     assert_eq!(json!([changes[0]["decidedBy"]["sub"], changes[0]["decidedBy"]["onBehalfOf"]]), json!(["bridge", "carol"]));
 }
 
@@ -86,6 +84,7 @@ async fn the_face_of_a_decision_follows_from_its_address() {
     let mut facts = vec![fact("run.started", json!({"sessionId": "t", "threadId": "t"}))];
     facts.extend(faces.map(ask));
     server.post("/v1/runs/r/facts", &token, &json!(facts)).await.ok();
+    let asked = |face: &str| faces.iter().position(|known| *known == face).map(|place| place + 2);
     let authorization = bearer(&token);
     for face in faces {
         let mut headers = vec![("authorization", &*authorization), ("content-type", "application/json")];
@@ -106,7 +105,7 @@ async fn the_face_of_a_decision_follows_from_its_address() {
             ),
             native => {
                 headers.push(("x-proscenium-client", native));
-                ("/v1/runs/r/controls", json!({"control": "approve", "actionId": face}))
+                ("/v1/runs/r/controls", json!({"control": "approve", "actionId": face, "seenSequence": asked(face)}))
             }
         };
         // The streams of existing clients stay open until the run goes on.
@@ -125,5 +124,11 @@ async fn the_face_of_a_decision_follows_from_its_address() {
         let listed = server.get("/v1/runs/r/controls?audience=internal", &token).await.ok();
         let control = listed["controls"].as_array().unwrap().iter().find(|of| of["actionId"] == face).unwrap().clone();
         assert_eq!(control["decidedBy"]["via"], face);
+    }
+    let record = server.get("/v1/runs/r/decisions?audience=internal", &token).await.ok();
+    for face in faces {
+        let decided = record["decisions"].as_array().unwrap().iter().find(|one| one["actionId"] == face).unwrap();
+        let by = &decided["decidedBy"];
+        assert_eq!(json!([by["sub"], by["via"], by["seen"]]), json!(["user-1", face, asked(face)]), "{decided}");
     }
 }

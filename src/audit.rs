@@ -20,7 +20,7 @@ pub enum Deed {
     /// A person or a rule decided an action.
     #[serde(rename = "decision")]
     Decision,
-    /// A run or a session is erased.
+    /// A run, a session, or all that an owner has, is erased.
     #[serde(rename = "erase")]
     Erase,
     /// A run is settled.
@@ -79,7 +79,7 @@ pub struct AuditEntry {
     /// The control that decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<Box<str>>,
-    /// The link, the webhook, or the key.
+    /// The link, the webhook, the key, or the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Box<str>>,
 }
@@ -102,7 +102,7 @@ impl AuditEntry {
         self
     }
 
-    /// The entry about a link, a webhook, or a key.
+    /// The entry about a link, a webhook, a key, or an owner.
     #[must_use]
     pub fn with_id(mut self, id: &str) -> Self {
         self.id = Some(id.into());

@@ -261,6 +261,18 @@ impl Links {
         Ok(true)
     }
 
+    /// Removes the links to an erased run or session, durably.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn remove_of(&self, log: &LogId) -> Result<(), StoreError> {
+        let _changing = self.changing.lock().await;
+        let links = self.logs.server_state().all::<LinkRecord>("");
+        let gone = links.into_iter().filter(|(_, record)| record.target.log() == *log);
+        let entries: Vec<_> = gone.map(|(id, _)| EntryChange::remove::<LinkRecord>(&id)).collect();
+        if entries.is_empty() { Ok(()) } else { self.append(entries, None).await }
+    }
+
     /// The link with this secret, in a time that does not depend on how much of it is right.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use super::quotas::Quota;
 use super::receipt::{IngestError, OutOfScope, Receipt};
 use super::stamp::{StampContext, Stamped};
 use super::writer::{LogWriter, Numbering, WriterState};
-use crate::log::LogId;
+use crate::log::{LogId, StoreError};
 use crate::log::agent_memory::MemoryWrite;
 use crate::model::halves::Halves;
 use crate::model::{Draft, Ids, Sequence, SessionId, SessionOwner};
@@ -76,6 +76,7 @@ impl LogWriter {
     }
 
     fn accept_whole(&mut self, delivery: &Delivery, mut parsed: Parsed, sheds: bool, core: &Core) -> Result<Receipt, Stopped> {
+        self.check_not_erased(core, delivery)?;
         if delivery.epoch.is_some_and(|epoch| epoch != self.epoch && Some(epoch) != self.void_epoch) {
             return Err(IngestError::Erased.into());
         }
@@ -155,6 +156,7 @@ impl LogWriter {
             }
             self.stamp(&mut drafts, index as u64, context, &mut stamped);
         }
+        core.logs.check_not_erased(&self.id, self.summary.session_id.as_ref()).map_err(|e| Stopped::Midway(e.into()))?;
         let Stamped { rows, violations, violations_omitted, .. } = self.end_stamp(stamped);
         if awaits_owner {
             self.settle_owner(core.logs.sessions(), &delivery.owner);
@@ -188,6 +190,25 @@ impl LogWriter {
             Refusal::OutOfScope(error) => IngestError::OutOfScope { index, error, kept },
         }
         .into())
+    }
+
+    /// Refuses facts of what was erased lately.
+    ///
+    /// # Errors
+    /// `Erased`; `RunOutOfScope` for an erased session of others, as before its erasure.
+    fn check_not_erased(&self, core: &Core, delivery: &Delivery) -> Result<(), IngestError> {
+        let session = self.summary.session_id.as_ref().or(delivery.given.session.as_ref());
+        let erased = core.logs.server_state().erased();
+        let Some(refused) = erased.refuses(&self.id, session) else { return Ok(()) };
+        let owner = erased.get(&refused).and_then(|record| record.owner);
+        match (&refused, &delivery.write_scope) {
+            (LogId::Session(session), Some(scope))
+                if !scope.allows(WriteTarget::Session(session, SessionOwner::of(owner.as_ref()))) =>
+            {
+                Err(IngestError::RunOutOfScope(OutOfScope::Session(session.clone())))
+            }
+            _ => Err(StoreError::Erased { log: refused.to_string() }.into()),
+        }
     }
 
     /// Checks the sessions that the facts name, and their parents, on a copy of the source's state: which session a draft

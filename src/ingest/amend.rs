@@ -199,6 +199,9 @@ impl Ingest {
         loop {
             let (slot, mut writer) = self.writer(id).await?;
             let (answer, addition) = decide(&writer.view(slot.log.last_activity()));
+            if !addition.is_empty() {
+                self.core.logs.check_not_erased(id, writer.summary.session_id.as_ref())?;
+            }
             let pending = match addition.is_empty() {
                 // The decision may depend on appends in flight.
                 true => writer.is_written.then(|| writer.barrier()),

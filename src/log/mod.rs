@@ -29,6 +29,7 @@ pub mod control;
 pub mod deadlines;
 pub mod embedded;
 mod encoding;
+pub mod erased;
 pub mod hash_chain;
 pub mod journal;
 pub mod list_changes;
@@ -270,6 +271,11 @@ pub enum StoreError {
     /// A stream of a session would follow more logs than the limit allows.
     #[error("The session has {count} logs; one stream follows at most {limit}. Read its runs one by one.")]
     TooManyLogs { count: usize, limit: usize },
+    /// The run or session was erased less than a day ago.
+    #[error(
+        "The {log} was erased. Nothing was stored, and for a day after its erasure the server accepts nothing for it. Use another id."
+    )]
+    Erased { log: String },
     /// Another node of the cluster leads, or none does. Nothing was stored.
     #[error("This node does not lead the cluster. Nothing was stored. Send the request again.")]
     NotLeader,
@@ -298,7 +304,7 @@ impl StoreError {
     /// Whether the error concerns one log alone, so that the store can go on.
     #[must_use]
     pub const fn affects_one_log(&self) -> bool {
-        matches!(self, Self::Unreadable { .. })
+        matches!(self, Self::Unreadable { .. } | Self::Erased { .. })
     }
 }
 

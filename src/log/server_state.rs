@@ -7,6 +7,7 @@
 //! Each entry is a state entry of the log [`LogId::of_server`], so it is as durable as a fact and in the same order, and
 //! a cluster's nodes agree on it. The memory has every entry: the tables are small and bounded where they are written.
 
+use super::erased::{ErasedLogs, ErasedRecord};
 use super::{LoadedLog, LogId, StoreError};
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -66,6 +67,7 @@ pub struct ServerState {
     /// The changes of each table since the start.
     versions: RwLock<HashMap<Box<str>, u64>>,
     changes: watch::Sender<u64>,
+    erased: ErasedLogs,
 }
 
 impl ServerState {
@@ -77,6 +79,7 @@ impl ServerState {
         for (key, value) in &loaded.state {
             let name = std::str::from_utf8(key).map_err(|error| StoreError::unreadable(&LogId::of_server(), key, &error))?;
             if name.starts_with(KEY_PREFIX) {
+                self.note_erased(name, Some(value));
                 self.entries.write().insert(name.to_owned(), value.clone());
             }
         }
@@ -93,6 +96,7 @@ impl ServerState {
         let (mut entries, mut versions) = (self.entries.write(), self.versions.write());
         for (key, value) in ours {
             *versions.entry(table_of(key).into()).or_default() += 1;
+            self.note_erased(key, value.as_ref());
             match value {
                 Some(value) => entries.insert(key.to_owned(), value.clone()),
                 None => entries.remove(key),
@@ -131,6 +135,19 @@ impl ServerState {
     #[must_use]
     pub fn version<R: StateRecord>(&self) -> u64 {
         self.versions.read().get(R::TABLE).copied().unwrap_or(0)
+    }
+
+    /// What was erased lately.
+    #[must_use]
+    pub const fn erased(&self) -> &ErasedLogs {
+        &self.erased
+    }
+
+    fn note_erased(&self, key: &str, value: Option<&Bytes>) {
+        let table = key.strip_prefix(KEY_PREFIX).and_then(|key| key.strip_prefix(ErasedRecord::TABLE)?.strip_prefix(':'));
+        if let Some((id, log)) = table.and_then(|id| Some((id, ErasedRecord::parse(id)?))) {
+            self.erased.set(log, value.and_then(|value| read(id, value)));
+        }
     }
 
     /// A receiver that changes with each change of an entry.

@@ -284,10 +284,14 @@ impl Work {
 
     /// Takes a delivery as a request has changed it.
     fn reload(&mut self, engine: &Engine, key: String) {
-        let Some((destination, delivery)) = key.rsplit_once('/').zip(engine.logs.server_state().get::<Notification>(&key)) else {
+        let Some((destination, _)) = key.rsplit_once('/') else { return };
+        let queue = self.queues.entry(destination.into()).or_default();
+        let Some(delivery) = engine.logs.server_state().get::<Notification>(&key) else {
+            // What it is about was erased.
+            queue.open.remove(&key);
+            queue.closed.retain(|closed| *closed != key);
             return;
         };
-        let queue = self.queues.entry(destination.0.into()).or_default();
         if delivery.state == DeliveryState::Open && !queue.in_flight.contains(&key) {
             queue.closed.retain(|closed| *closed != key);
             queue.open.insert(key, delivery);

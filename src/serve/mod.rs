@@ -56,6 +56,7 @@ use futures_util::future::BoxFuture;
 use maintenance::compact::Compactor;
 use maintenance::controls::ControlMaintenance;
 use maintenance::disk::{self, Disk, DiskReserve};
+use maintenance::erase::Eraser;
 use maintenance::settle::{Settler, StalenessLimits};
 use maintenance::tasks::{TaskEnded, Tasks};
 use parking_lot::Mutex;
@@ -446,6 +447,7 @@ impl Server {
             tasks.spawn(name, task);
         }
         tasks.spawn("sweeper", sweep(app.clone()));
+        tasks.spawn("eraser", Eraser::new(app.clone()).run());
         tasks.spawn("settler", Settler::new(app.clone(), staleness).run());
         let engine = Engine::new(
             app.notifier.clone(),

@@ -74,6 +74,8 @@ const HANDLERS: &[(&str, Route)] = &[
     ("listRuns", |method| on(method, hydrate::runs)),
     ("getRun", |method| on(method, hydrate::run)),
     ("eraseRun", |method| on(method, erase::run)),
+    ("eraseSession", |method| on(method, erase::session)),
+    ("eraseOwner", |method| on(method, erase::owner)),
     ("getEvents", |method| on(method, hydrate::events)),
     ("getActivities", |method| on(method, hydrate::activities)),
     ("exportRun", |method| on(method, export::export)),

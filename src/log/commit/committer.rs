@@ -285,8 +285,13 @@ impl<J: Journal> Committer<J> {
         let mut done = CommittedGroup { acks: Vec::with_capacity(group.len()), ..CommittedGroup::default() };
         let (mut appends, mut follows, mut waiting) = (Vec::new(), Vec::new(), Vec::with_capacity(group.len()));
         let mut chains = HashSet::new();
+        let erased = self.orderer.follow().applier.server_state().erased();
         for Queued { submission, in_flight } in group {
             let Submission { log, appends: own, summary, chain, index, ack } = submission;
+            // Its writer accepted it before the log or its session was erased.
+            if own.iter().any(|append| !append.is_empty()) && erased.refuses(&log.id, summary.session_id.as_ref()).is_some() {
+                chain.end(index);
+            }
             // After a conflict the committer does not compare: the log's tail may match `expected` by chance.
             if chain.has_refused(index) {
                 done.acks.push((ack, Err(conflict(&log))));

@@ -34,7 +34,7 @@ use super::server_state::ServerState;
 use super::sessions::Sessions;
 use super::status_changes::StatusChanges;
 use super::{Blob, Compaction, Leader, Limit, ListedLog, LoadedLog, LogId, LogKind, Mark, Store, StoreError, StoredAppend};
-use crate::model::{BlobId, Epoch, RunId, Sequence};
+use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use applier::Applier;
 use bytes::Bytes;
 use committer::{CommitQueue, Committer, Follower, Queued, Request, Rewrite};
@@ -453,6 +453,17 @@ impl Logs {
         compacted.unwrap_or_else(|| Err(self.end_of_committer()))
     }
 
+    /// Refuses a log that was erased lately, or whose session was.
+    ///
+    /// # Errors
+    /// `Erased`.
+    pub fn check_not_erased(&self, log: &LogId, session: Option<&SessionId>) -> Result<(), StoreError> {
+        match self.server_state().erased().refuses(log, session) {
+            None => Ok(()),
+            Some(erased) => Err(StoreError::Erased { log: erased.to_string() }),
+        }
+    }
+
     /// Erases a log, durably in every sync mode. Afterwards the log is open like one that was never written.
     ///
     /// Only the log's writer may call this, with nothing in flight, and must not write until the call returns.
@@ -540,7 +551,10 @@ impl Logs {
     ///
     /// Requests for the log get the error.
     pub fn quarantine(&self, id: &LogId, error: &StoreError) {
-        tracing::error!(%error, log = %id, "background tasks skip the log until it is repaired or deleted");
+        match error {
+            StoreError::Erased { .. } => tracing::debug!(log = %id, "background tasks skip a log that is being erased"),
+            error => tracing::error!(%error, log = %id, "background tasks skip the log until it is repaired or deleted"),
+        }
         self.applier.quarantine(id);
     }
 

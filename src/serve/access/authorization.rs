@@ -24,7 +24,7 @@ use crate::auth::{EndReason, Grant, GrantWatch, TokenError};
 use crate::control::{LogPredicate, Requester};
 use crate::feed::SessionPredicate;
 use crate::ingest::{BeginOwner, WriteScope, WriteTarget};
-use crate::log::LogId;
+use crate::log::{LogId, StoreError};
 use crate::log::commit::{Log, Logs, Summary, Tail};
 use crate::model::decided_by::{Decider, Via, person};
 use crate::model::{AgentId, Audience, Epoch, OwnerId, RunId, SessionId, SessionOwner};
@@ -273,6 +273,20 @@ impl Authorization {
         }
     }
 
+    /// Checks that the token covers everything of an owner.
+    ///
+    /// # Errors
+    /// 403.
+    pub fn check_owner(&self, owner: &OwnerId) -> Result<(), Problem> {
+        match self.restricted() {
+            Some(reach) if !reach.grant.rights.owners.contains(owner.as_str()) => {
+                let detail = format!("The token does not cover owner {owner}: its owners do not name it.");
+                Err(forbidden("owner", detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The principal that was authorized.
     #[must_use]
     pub const fn principal(&self) -> &Principal {
@@ -511,7 +525,10 @@ pub async fn authorize(
     resource: Resource<'_>,
     audience: Option<Audience>,
 ) -> Result<Authorization, Problem> {
-    let (Some(grant), Some(authenticator)) = (&principal.0, &app.authenticator) else { return Ok(Authorization::unrestricted()) };
+    let (Some(grant), Some(authenticator)) = (&principal.0, &app.authenticator) else {
+        check_not_erased(app, None, resource)?;
+        return Ok(Authorization::unrestricted());
+    };
     authenticator.ensure_valid(grant).map_err(|error| unauthenticated(&error))?;
     let rights = &grant.rights;
     if !rights.can(verb) {
@@ -527,6 +544,7 @@ pub async fn authorize(
         let detail = format!("The audience {audience} is wider than the token's, {own}. Ask for {own}, or use another token.");
         return Err(forbidden(format!("audience:{audience}"), detail));
     }
+    check_not_erased(app, Some(rights), resource)?;
     let bindings = match grant.link() {
         Some(link) => bindings_of_link(app, link).await?,
         None => Vec::new(),
@@ -562,6 +580,24 @@ pub async fn authorize(
         }
     }
     Ok(authorization)
+}
+
+/// 410 for what was erased lately; 403, as before its erasure, for those whom it was not for.
+fn check_not_erased(app: &App, rights: Option<&Rights>, resource: Resource<'_>) -> Result<(), Problem> {
+    let log = match resource {
+        Resource::Run(run) | Resource::RequestedRun(run) => LogId::Run(run.clone()),
+        Resource::Session(session) | Resource::Thread(session) => LogId::Session(session.clone()),
+        Resource::Unspecified | Resource::Agent(_) => return Ok(()),
+    };
+    let Some(record) = app.logs.server_state().erased().get(&log) else { return Ok(()) };
+    let is_covered = rights.is_none_or(|rights| match &log {
+        LogId::Run(run) => rights.has_run(run, record.session.as_ref(), record.owner.as_ref()),
+        LogId::Session(session) => rights.has_session(session, SessionOwner::of(record.owner.as_ref())),
+    });
+    match is_covered {
+        true => Err(StoreError::Erased { log: log.to_string() }.into()),
+        false => Err(no_right_to(&log)),
+    }
 }
 
 /// What must stay true while a share link is open. The link ends with what it leads to.
@@ -685,7 +721,13 @@ impl NamedResource {
 /// 401, 403; 400 for an invalid id.
 pub async fn authorize_request(app: &App, rule: AccessRule, uri: &Uri, headers: &HeaderMap) -> Result<Authorization, Problem> {
     match app.authenticator {
-        None => Ok(Authorization::unrestricted()),
+        None => {
+            let verb = if let AccessRule::Requires(verb) = rule { verb } else { Verb::Read };
+            // An address whose ids are invalid answers that itself.
+            let named = NamedResource::from_path(uri, verb).unwrap_or_default();
+            named.iter().try_for_each(|named| check_not_erased(app, None, named.resource()))?;
+            Ok(Authorization::unrestricted())
+        }
         // Boxed, because callers move this future.
         Some(_) => Box::pin(authenticate_and_authorize(app, rule, uri, headers)).await,
     }

@@ -14,7 +14,7 @@ pub const ACCESS_PROBLEMS: &[ProblemKind] = &[kinds::UNAUTHENTICATED, kinds::FOR
 /// Problems of an address that keeps a connection open.
 pub const OPENS_CONNECTION: &[ProblemKind] = &[kinds::TOO_MANY_CONNECTIONS_OF_TOKEN];
 /// Problems of every access to the store.
-pub const STORE: &[ProblemKind] = &[kinds::STORE_FAILED, kinds::STORED_STATE_UNREADABLE];
+pub const STORE: &[ProblemKind] = &[kinds::ERASED, kinds::STORE_FAILED, kinds::STORED_STATE_UNREADABLE];
 pub const RUN_READ: &[ProblemKind] = &[kinds::NO_SUCH_RUN];
 pub const SESSION_READ: &[ProblemKind] = &[kinds::NO_SUCH_SESSION];
 /// Problems of facts, over any transport.

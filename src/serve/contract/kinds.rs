@@ -65,6 +65,7 @@ kinds! {
     ACTION_EXPIRED = 409 "action_expired", "The deadline of the action that a control answers has passed", "Wait until the agent asks again";
     APPROVAL_NOT_COUNTED = 409 "approval_not_counted", "The action needs `need` approvals by different people, and this one does not count; nothing was recorded", "`detail` says why: let another person approve, with a token of its own, or reject";
     OTHER_OWNER = 409 "other_owner", "The session belongs to another owner than the request names; nothing was accepted", "Omit `owner`, or begin another session";
+    HAS_CHILDREN = 409 "has_children", "The session has `count` child sessions, the first of which `sessionIds` names; nothing was erased", "Erase them with it: `children=true`; or keep them without their parent: `children=false`";
     CONTROL_CLAIMED = 409 "control_claimed", "The control cannot be withdrawn: its owner has claimed it", "Wait for its answer";
     CONTROL_CONFLICT = 409 "control_conflict", "Another control already uses this `controlId`", "Use another id, or omit it";
     CONTROL_REFUSED = 409 "control_refused", "In a stream: the agent refused the request", "`reason` says why; make another request";
@@ -79,6 +80,7 @@ kinds! {
     RUN_ERASED = 409 "run_erased", "The run was erased while its body was being sent", "Send the facts again; they start a new epoch of the run";
     RUN_ENDED = 409 "run_ended", "The control applies only to an active run, and the run has ended", "Start another run";
     EPOCH_CHANGED = 410 "epoch_changed", "The cursor is of an earlier epoch of the log", "Start again without it";
+    ERASED = 410 "erased", "The run, or the session that it is about, was erased less than a day ago; nothing was accepted", "Use another id";
     BODY_TOO_LARGE = 413 "body_too_large", "A JSON body or a message is larger than `limit` bytes", "Send it in parts, or as `application/x-ndjson`";
     TOO_MANY_FACTS = 413 "too_many_facts", "A JSON body, or a `publish` message, has more than `limit` facts; nothing was accepted", "Send it in parts, or as `application/x-ndjson`";
     ENVELOPES_TOO_LARGE = 413 "envelopes_too_large", "The envelopes of a body take `bytes` bytes, more than `limit`, because each repeats the request's ids; nothing was accepted", "Send fewer facts at once, or use `application/x-ndjson`";

@@ -76,6 +76,7 @@ const BAD_PRODUCER: Option<ProblemKind> = Some(kinds::BAD_PRODUCER);
 
 pub const RUN: Parameter = Parameter::path("run", "The run's id.", id, BAD_ID);
 pub const SESSION: Parameter = Parameter::path("session", "The session's id.", id, BAD_ID);
+pub const OWNER_PATH: Parameter = Parameter::path("owner", "The owner's name.", id, BAD_ID);
 pub const BLOB: Parameter = Parameter::path("blob", "The blob's id, from a `href` of an envelope's `refs`.", id, BAD_ID);
 pub const AGENT_PATH: Parameter =
     Parameter::path("agent", "The agent's id; `default` receives controls that name no agent.", id, BAD_ID);
@@ -247,6 +248,12 @@ pub const PROOF: Parameter = Parameter::query(
 );
 pub const CHILDREN: Parameter =
     Parameter::query("children", "`true` or `1`: include the runs of descendant sessions.", text, None);
+pub const ERASE_CHILDREN: Parameter = Parameter::query(
+    "children",
+    "`true`: erase the child sessions that the token covers, too. `false`: keep them without their parent. Absent: a session that has some is refused.",
+    || json!({ "type": "boolean" }),
+    BAD_QUERY,
+);
 pub const RUNS: Parameter = Parameter {
     is_required: true,
     ..Parameter::query(

@@ -15,8 +15,8 @@ use super::groups::{
 use super::kinds::{self, ProblemKind};
 use super::members::{
     ACTIVATION, AGENT, AGENT_PATH, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT, ATTENTION_LIST, AUDIENCE, BEFORE, BLOB, CHAT,
-    CHILDREN, CONTROL_PATH, CURSOR, DECISIONS_CURSOR, EVENTS_AFTER, EVENTS_BEFORE, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE,
-    LIMIT, LINK_PATH, LINKS_CURSOR, LINKS_LIMIT, LIST_AFTER, LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, OWNER,
+    CHILDREN, CONTROL_PATH, CURSOR, DECISIONS_CURSOR, ERASE_CHILDREN, EVENTS_AFTER, EVENTS_BEFORE, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE,
+    LIMIT, LINK_PATH, LINKS_CURSOR, LINKS_LIMIT, LIST_AFTER, LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, OWNER, OWNER_PATH,
     PLACE_CURSOR, PROOF, PROTOCOL_VERSION, RANGE, RUN, RUN_ID_HEADER, RUN_LIST, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION,
     SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, SESSION_LIST, SESSIONS_OWNER, STATUS, SUBAGENTS, THREAD,
     THREAD_PATH, TICKET, UNTIL, VERSION, WAIT, WEBHOOK, WINDOW_CURSOR, WINDOW_LIMIT,
@@ -201,6 +201,19 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[SESSION, AUDIENCE, ACTIVATION]])
         .with_responses(json!("Session", "The session."))
         .with_problems(&[STORE, SESSION_READ]),
+    Operation::new(Method::DELETE, "/v1/sessions/{session}", Requires(Verb::Erase), "eraseSession", "sessions")
+        .with_summary("Erases a session permanently: its own log, its runs, and what the server keeps about them. Runs at work are stopped first.")
+        .with_parameters(&[&[SESSION, ERASE_CHILDREN]])
+        .with_responses(&[ResponseSpec { status: 204, meaning: "The session is erased, and a crash does not restore it.", content: &[] }])
+        .with_problems(&[STORE, SESSION_READ, &[kinds::HAS_CHILDREN]]),
+    Operation::new(Method::DELETE, "/v1/owners/{owner}", Requires(Verb::Erase), "eraseOwner", "sessions")
+        .with_summary("Erases all sessions and runs of an owner that exist now. The token must cover the owner.")
+        .with_parameters(&[&[OWNER_PATH]])
+        .with_responses(&[
+            ResponseSpec { status: 202, meaning: "The erasure goes on. Repeat the request until it is complete.", content: &[(JSON, Content::Json("OwnerErasure"))] },
+            ResponseSpec { status: 204, meaning: "The owner has none of them left, and a crash does not restore any.", content: &[] },
+        ])
+        .with_problems(&[STORE]),
     Operation::new(Method::GET, "/v1/sessions/{session}/window", Requires(Verb::Read), "getWindow", "sessions")
         .with_summary("A session's recent messages. The cursor leads to earlier ones.")
         .with_parameters(&[&[SESSION, MESSAGES, WINDOW_CURSOR, AUDIENCE, ACTIVATION]])

@@ -29,6 +29,7 @@ pub const SHAPES: &[Shape] = &[
     ("Fact", fact),
     ("Receipt", receipt),
     ("Settled", settled),
+    ("OwnerErasure", owner_erasure),
     ("Runs", runs),
     ("Run", run),
     ("Sessions", sessions),
@@ -155,6 +156,11 @@ fn settled() -> Value {
         }),
         json!({}),
     )
+}
+
+fn owner_erasure() -> Value {
+    let always = json!({ "ownerId": id(), "sessions": count("The sessions of the owner that are left.") });
+    object("The erasure of an owner, which goes on.", always, json!({}))
 }
 
 fn runs() -> Value {

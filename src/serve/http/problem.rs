@@ -114,6 +114,9 @@ impl From<StoreError> for Problem {
         if matches!(error, StoreError::NotLeader | StoreError::Unconfirmed) {
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_leader", error.to_string()).with_retry_after(1);
         }
+        if matches!(error, StoreError::Erased { .. }) {
+            return Self::new(StatusCode::GONE, "erased", error.to_string());
+        }
         tracing::error!(%error, "the store failed to answer");
         let code = if error.affects_one_log() { "stored_state_unreadable" } else { "store_failed" };
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, error.to_string())

@@ -3,5 +3,6 @@
 pub mod compact;
 pub mod controls;
 pub mod disk;
+pub mod erase;
 pub mod settle;
 pub mod tasks;

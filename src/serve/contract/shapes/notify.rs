@@ -190,7 +190,7 @@ pub(super) fn audit_entry() -> Value {
         "actionId": id(),
         "controlId": id(),
         "control": json!({ "type": "string", "description": "The control that decided.", "examples": [Control::Approve.as_str()] }),
-        "id": text("The link, the webhook, or the key."),
+        "id": text("The link, the webhook, the key, or the owner."),
     });
     object("Who did what. It has ids and no text, and stays when what it is about is erased.", always, sometimes)
 }

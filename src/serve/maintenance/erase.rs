@@ -1,0 +1,304 @@
+//! Erasure of sessions and of owners, on the node that leads.
+//!
+//! ```text
+//!   session:  stop its runs ─▶ refuse it ─▶ ( refuse a batch of runs ─▶ erase their logs )… ─▶ sweep what was about it
+//!   owner:    ( begin a batch of sessions ─▶ each is erased )… ─▶ its runs without a session
+//! ```
+//! A request only commits the [`ErasureRecord`]s, with the audit, and waits until they are gone. Every step here may be
+//! repeated, so after a crash, or with another leader, the erasure goes on from its records. The erasure of a single run
+//! is one commit and needs no record; it shares [`erase_log`].
+
+use crate::audit::AuditEntry;
+use crate::control::Requester;
+use crate::control::rules::ControlRequest;
+use crate::ingest::{BeginOwner, ServerAppend, Verdict};
+use crate::log::commit::Summary;
+use crate::log::control::DEFAULT_AGENT;
+use crate::log::erased::{ERASED_TIME, ErasedRecord, ErasureRecord, ErasureStage, ErasureTarget};
+use crate::log::server_state::EntryChange;
+use crate::log::{LogId, LogKind, StoreError};
+use crate::model::decided_by::{Decider, Via};
+use crate::model::{AgentId, Audience, Control, OwnerId, RunId, SessionId};
+use crate::notify::delivery::Notification;
+use crate::serve::App;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Time that the runtime of a run has to end it after the interrupt. Then the server settles it.
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(25);
+/// Logs that one round of a session erases.
+const LOGS_PER_ROUND: usize = 256;
+/// Sessions of an owner that are erased at once, and all sessions.
+const SESSIONS_AT_ONCE: usize = 16;
+/// Runs of one list.
+const LIST_PAGE_RUNS: usize = 256;
+/// Interval between two checks for work that no request announced.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Erased ids that one sweep frees.
+const FREED_PER_SWEEP: usize = 1024;
+
+/// Erases a log, durably, with everything that is in it; `false` when it was never written.
+///
+/// # Errors
+/// [`StoreError`] from the store.
+pub async fn erase_log(app: &Arc<App>, log: &LogId) -> Result<bool, StoreError> {
+    let (app, log) = (app.clone(), log.clone());
+    // A separate task, so that a caller that goes away does not stop the erasure halfway.
+    let erasing = tokio::spawn(async move {
+        let is_erased = app.ingest.erase(&log).await;
+        app.feed.forget(&log).await;
+        is_erased
+    });
+    erasing.await.expect("the erase task panicked")
+}
+
+/// Begins erasures, durably and with their audit, unless they are under way. They complete, also after a crash.
+///
+/// # Errors
+/// [`StoreError`] from the store.
+pub async fn begin(app: &App, targets: &[ErasureTarget], audit: Vec<AuditEntry>) -> Result<(), StoreError> {
+    let state = app.logs.server_state();
+    let created = app.logs.mark().created;
+    let record = ErasureRecord { stage: ErasureStage::Stopping, created };
+    let new = targets.iter().map(ErasureTarget::key).filter(|key| state.get::<ErasureRecord>(key).is_none());
+    append(app, new.map(|key| EntryChange::set(&key, &record)).collect(), &audit).await
+}
+
+/// Waits until erasures are complete. `false`: not within `time_max`.
+///
+/// # Errors
+/// `NotLeader` when another node goes on with them.
+pub async fn complete(app: &App, targets: &[ErasureTarget], time_max: Duration) -> Result<bool, StoreError> {
+    let (state, until) = (app.logs.server_state(), Instant::now() + time_max);
+    let mut changes = state.watch();
+    loop {
+        changes.mark_unchanged();
+        if targets.iter().all(|target| state.get::<ErasureRecord>(&target.key()).is_none()) {
+            return Ok(true);
+        }
+        let changed = tokio::time::timeout_at(until, changes.changed());
+        if app.logs.while_leading(changed).await?.is_err() {
+            return Ok(false);
+        }
+    }
+}
+
+async fn append(app: &App, entries: Vec<EntryChange>, audit: &[AuditEntry]) -> Result<(), StoreError> {
+    let append = || ServerAppend {
+        drafts: audit.iter().map(AuditEntry::draft).collect(),
+        entries: entries.clone(),
+        ..ServerAppend::default()
+    };
+    app.ingest.append_as_server(&LogId::of_server(), |_| ((), append())).await
+}
+
+/// Erases what requests have begun to erase.
+pub struct Eraser {
+    app: Arc<App>,
+    under_way: HashSet<ErasureTarget>,
+    erasing: JoinSet<ErasureTarget>,
+}
+
+impl Eraser {
+    pub(in crate::serve) fn new(app: Arc<App>) -> Self {
+        Self { app, under_way: HashSet::new(), erasing: JoinSet::new() }
+    }
+
+    /// Works while this node leads, until the task is aborted.
+    pub(in crate::serve) async fn run(mut self) {
+        let mut changes = self.app.logs.server_state().watch();
+        loop {
+            changes.mark_unchanged();
+            if self.app.logs.leadership().leads() {
+                self.begin_pending();
+                if let Err(error) = self.free_past_ids().await {
+                    // A failure of the store stops the server elsewhere.
+                    tracing::warn!(%error, "cannot free the ids of what was erased");
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
+                _ = changes.changed() => {}
+                Some(ended) = self.erasing.join_next() => drop(self.under_way.take(&ended.expect("an erasure panicked"))),
+            }
+        }
+    }
+
+    fn begin_pending(&mut self) {
+        for (key, record) in self.app.logs.server_state().all::<ErasureRecord>("") {
+            let Some(target) = ErasureTarget::parse(&key).filter(|target| !self.under_way.contains(target)) else { continue };
+            // An owner's erasure waits for those of its sessions.
+            if matches!(target, ErasureTarget::Session(_)) && self.under_way.len() >= 2 * SESSIONS_AT_ONCE {
+                continue;
+            }
+            self.under_way.insert(target.clone());
+            let app = self.app.clone();
+            self.erasing.spawn(async move {
+                let erased = match &target {
+                    ErasureTarget::Session(session) => erase_session(&app, session, record.stage).await,
+                    ErasureTarget::Owner(owner) => erase_owner(&app, owner, record.created).await,
+                };
+                if let Err(error) = erased {
+                    tracing::warn!(%error, target = target.key(), "an erasure is not complete; trying again");
+                    tokio::time::sleep(CHECK_INTERVAL).await;
+                }
+                target
+            });
+        }
+    }
+
+    /// Lets the ids be used again that were erased a day ago.
+    async fn free_past_ids(&self) -> Result<(), StoreError> {
+        let erased = self.app.logs.server_state().erased();
+        if erased.count() == 0 {
+            return Ok(());
+        }
+        let past = erased.past((self.app.environment.now)().as_millisecond(), FREED_PER_SWEEP);
+        let entries: Vec<_> = past.iter().map(|log| EntryChange::remove::<ErasedRecord>(&ErasedRecord::key(log))).collect();
+        if entries.is_empty() { Ok(()) } else { append(&self.app, entries, &[]).await }
+    }
+}
+
+/// When ids that are erased now may be used again, in milliseconds since 1970.
+fn erased_until(app: &App) -> i64 {
+    let time = i64::try_from(ERASED_TIME.as_millis()).expect("a day fits");
+    (app.environment.now)().as_millisecond().saturating_add(time)
+}
+
+async fn erase_session(app: &Arc<App>, session: &SessionId, stage: ErasureStage) -> Result<(), StoreError> {
+    let target = ErasureTarget::Session(session.clone());
+    let own = LogId::Session(session.clone());
+    let owner = app.logs.server_state().erased().get(&own).map_or_else(|| app.logs.sessions().owner_of(session), |of| of.owner);
+    if stage == ErasureStage::Stopping {
+        stop_runs(app, session).await?;
+        let refused = ErasedRecord { until: erased_until(app), session: None, owner: owner.clone() };
+        let record = ErasureRecord { stage: ErasureStage::Erasing, created: 0 };
+        let entries = vec![
+            EntryChange::set(&ErasedRecord::key(&own), &refused),
+            EntryChange::set(&target.key(), &record),
+        ];
+        append(app, entries, &[]).await?;
+    }
+    while let Some((logs, _)) = app.logs.sessions().logs_of(session, LOGS_PER_ROUND) {
+        let logs: Vec<_> = logs.into_iter().map(|(_, log)| log).collect();
+        erase_logs(app, &logs, Some(session), owner.as_ref()).await?;
+    }
+    sweep_about(app, &own, Some(session)).await?;
+    append(app, vec![EntryChange::remove::<ErasureRecord>(&target.key())], &[]).await
+}
+
+/// Refuses these logs, and then erases them.
+async fn erase_logs(
+    app: &Arc<App>,
+    logs: &[LogId],
+    session: Option<&SessionId>,
+    owner: Option<&OwnerId>,
+) -> Result<(), StoreError> {
+    let refused = ErasedRecord { until: erased_until(app), session: session.cloned(), owner: owner.cloned() };
+    let runs = logs.iter().filter(|log| log.kind() == LogKind::Run);
+    let entries: Vec<_> = runs.map(|log| EntryChange::set(&ErasedRecord::key(log), &refused)).collect();
+    if !entries.is_empty() {
+        append(app, entries, &[]).await?;
+    }
+    for log in logs {
+        erase_log(app, log).await?;
+        if log.kind() == LogKind::Run {
+            sweep_about(app, log, None).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what the server keeps about an erased log, or about its session: share links, and deliveries to webhooks.
+async fn sweep_about(app: &App, log: &LogId, session: Option<&SessionId>) -> Result<(), StoreError> {
+    app.links.remove_of(log).await?;
+    let deliveries = app.logs.server_state().all::<Notification>("");
+    let is_about = |delivery: &Notification| {
+        delivery.event.log == *log || session.is_some() && delivery.event.session.as_ref() == session
+    };
+    let keys: Vec<_> = deliveries.into_iter().filter(|(_, delivery)| is_about(delivery)).map(|(key, _)| key).collect();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    append(app, keys.iter().map(|key| EntryChange::remove::<Notification>(key)).collect(), &[]).await?;
+    keys.iter().for_each(|key| app.notifier.delivery_changed(key));
+    Ok(())
+}
+
+/// Ends the session's runs at work: by their runtimes, and those that no runtime ends, by settling them.
+async fn stop_runs(app: &Arc<App>, session: &SessionId) -> Result<(), StoreError> {
+    let until = Instant::now() + STOP_TIME_MAX;
+    let mut stopping = JoinSet::new();
+    for run in app.logs.sessions().runs_of(session) {
+        let log = app.logs.log(&LogId::Run(run.clone())).await;
+        // A log that cannot be read has no runtime that could go on with it.
+        let Ok(log) = log else { continue };
+        if log.tail().epoch.is_some() && !log.tail().summary.run.status.is_end() {
+            let app = app.clone();
+            stopping.spawn(async move { stop_run(&app, run, until).await });
+        }
+    }
+    while let Some(stopped) = stopping.join_next().await {
+        stopped.expect("stopping a run panicked")?;
+    }
+    Ok(())
+}
+
+async fn stop_run(app: &App, run: RunId, until: Instant) -> Result<(), StoreError> {
+    let id = LogId::Run(run.clone());
+    let log = app.logs.log(&id).await?;
+    let agent = log.tail().summary.agent.clone().unwrap_or_else(|| DEFAULT_AGENT.parse().expect("the default agent has an id"));
+    if has_owner(app, &agent) {
+        let by = Requester {
+            audience: Audience::Internal,
+            has_session: true,
+            owner: BeginOwner::default(),
+            scope: None,
+            decider: Decider::anonymous(Via::Rule),
+        };
+        let interrupt = ControlRequest::of(Control::Interrupt, BTreeMap::new());
+        // A run that takes no interrupt is settled.
+        if app.controls.submit(&app.logs, &app.ingest, &id, &interrupt, &by).await.is_ok() {
+            while Instant::now() < until && !log.tail().summary.run.status.is_end() {
+                tokio::time::sleep(STOP_POLL_INTERVAL).await;
+            }
+        }
+    }
+    let verdict = Verdict::Settled { code: "erased", message: "the session of the run is being erased".into() };
+    app.ingest.declare(&run, &verdict, None).await.map(drop)
+}
+
+/// Whether a worker or a connector takes the controls of an agent.
+fn has_owner(app: &App, agent: &AgentId) -> bool {
+    app.logs.queues().agents().get(agent).copied().unwrap_or(false)
+}
+
+async fn erase_owner(app: &Arc<App>, owner: &OwnerId, created: u64) -> Result<(), StoreError> {
+    loop {
+        let sessions = app.logs.sessions().list_of(owner, Some(created + 1), SESSIONS_AT_ONCE);
+        let targets: Vec<_> = sessions.into_iter().map(|(_, session)| ErasureTarget::Session(session)).collect();
+        if targets.is_empty() {
+            break;
+        }
+        begin(app, &targets, Vec::new()).await?;
+        complete(app, &targets, Duration::MAX).await?;
+    }
+    let mut before = Some(created + 1);
+    loop {
+        let listed = app.logs.list(LogKind::Run, before, LIST_PAGE_RUNS).await?;
+        before = listed.last().map(|last| last.created);
+        let is_last = listed.len() < LIST_PAGE_RUNS;
+        let is_owned = |summary: &Summary| summary.session_id.is_none() && summary.extension.owner.as_ref() == Some(owner);
+        let owned = listed.into_iter().filter(|listed| Summary::from_listed(listed).is_some_and(|summary| is_owned(&summary)));
+        let owned: Vec<_> = owned.map(|listed| listed.log).collect();
+        erase_logs(app, &owned, None, Some(owner)).await?;
+        if is_last {
+            break;
+        }
+    }
+    append(app, vec![EntryChange::remove::<ErasureRecord>(&ErasureTarget::Owner(owner.clone()).key())], &[]).await
+}

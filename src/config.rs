@@ -199,6 +199,11 @@ pub struct Config {
           value_parser = clap::value_parser!(u64).range(1..=3_153_600_000))]
     pub compact_after: Option<u64>,
 
+    /// Time from an erasure until its bytes have left the files of the store, in seconds: 2 to 31536000. The server
+    /// rewrites its tables at most once in half of it, if anything was erased.
+    #[arg(long, env = "PROSCENIUM_ERASE_WITHIN", value_name = "SECONDS", default_value_t = 86_400, help_heading = "Storage",
+          value_parser = clap::value_parser!(u64).range(2..=31_536_000))]
+    pub erase_within: u64,
     /// Free space to keep on the disk of --data-dir: 0 to 1024GiB. Below it the server answers writes with 507 and
     /// still serves reads.
     #[arg(long, env = "PROSCENIUM_DISK_RESERVE", value_name = "SIZE", default_value = "128MiB", help_heading = "Storage",
@@ -603,6 +608,12 @@ impl Config {
     #[must_use]
     pub fn compact_after(&self) -> Option<Duration> {
         self.compact_after.map(Duration::from_secs)
+    }
+
+    /// The time from an erasure until its bytes have left the files.
+    #[must_use]
+    pub const fn erase_within(&self) -> Duration {
+        Duration::from_secs(self.erase_within)
     }
 
     /// The settings of the guard.

@@ -333,6 +333,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
         }
         let server = server
             .with_compaction(config.compact_after())
+            .with_erase_within(config.erase_within())
             .with_staleness_limits(config.staleness_limits())
             .with_tls(tls)
             .with_disk_reserve(config.reserve())

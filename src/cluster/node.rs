@@ -206,7 +206,11 @@ impl ClusterNode {
             let leader = self.membership.leader().map(|(id, _)| id);
             let nodes = self.membership.nodes();
             let deputy = nodes.iter().map(|(id, _)| id).find(|id| Some(*id) != leader.as_ref() || nodes.len() == 1);
-            if deputy != Some(&self.membership.id) {
+            let is_deputy = deputy == Some(&self.membership.id);
+            if let Err(error) = self.purge_stream(&logs, is_deputy).await {
+                tracing::warn!(%error, "cannot remove from the stream what was erased; trying again");
+            }
+            if !is_deputy {
                 continue;
             }
             if environment::elapsed(checked) > ABANDONED_CHECK_INTERVAL {
@@ -222,6 +226,26 @@ impl ClusterNode {
                 tracing::warn!(%error, "cannot write a snapshot; trying again");
             }
         }
+    }
+
+    /// Removes from the stream, and from the snapshots, what was erased. The deputy does it; each node notes that it is
+    /// done, so that another deputy goes on where one ended.
+    ///
+    /// Snapshots of this position on have nothing of it: a node writes one once its own deletions are done.
+    async fn purge_stream(&self, logs: &Arc<Logs>, is_deputy: bool) -> Result<(), StoreError> {
+        let remains = logs.remains();
+        if remains.since.is_none() || remains.rewritten < remains.commit {
+            return Ok(());
+        }
+        let (first, snapshots) = (self.journal.first().await?, self.snapshots.list().await?);
+        if first >= remains.commit && snapshots.iter().all(|(position, _)| *position >= remains.commit) {
+            return logs.forget_remains(remains).await;
+        }
+        if is_deputy {
+            self.write_snapshot(logs).await?;
+            self.snapshots.remove_before(remains.commit).await?;
+        }
+        Ok(())
     }
 
     async fn write_snapshot(&self, logs: &Arc<Logs>) -> Result<(), StoreError> {

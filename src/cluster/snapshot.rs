@@ -175,6 +175,14 @@ impl Snapshots {
         Ok(mark.applied)
     }
 
+    /// Removes the complete snapshots before a position.
+    pub async fn remove_before(&self, position: u64) -> Result<(), StoreError> {
+        for (_, old) in self.list().await?.iter().filter(|(of, _)| *of < position) {
+            self.store.delete(old).await.map_err(|e| failed(&e))?;
+        }
+        Ok(())
+    }
+
     /// Writes a snapshot of what the logs have now.
     pub async fn write_of(&self, node: &str, logs: &Arc<Logs>) -> Result<u64, StoreError> {
         let (logs, inside) = (logs.clone(), Handle::current());

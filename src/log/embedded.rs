@@ -9,6 +9,7 @@
 //! names    l                      → the store's epoch
 //!          n kind id               → log number, epoch          c kind number → epoch, id        in the order of creation
 //!          b body id               → log number                 d number      → nothing          tombstone of an erased log
+//!          w                      → what erasures have left in the files of this store
 //! ```
 //!
 //! Rows lie in commit order. Otherwise the engine's compaction would sort the interleaved appends of many logs over and
@@ -21,7 +22,7 @@
 //! says which commit its tables hold. The store never repairs by guessing; a damaged file is an error that names it.
 //!
 //! Erasing a log hides it from every reader at once. Its bytes leave the disk when the engine next rewrites their
-//! files, and when the journal forgets the records.
+//! files, and when the journal forgets the records: at the latest by a pass over all files (`purge`).
 
 mod erase;
 mod examine;
@@ -29,6 +30,7 @@ mod format;
 mod keys;
 mod migrate;
 mod persist;
+mod purge;
 mod read;
 mod replica;
 mod rewrite;
@@ -45,7 +47,7 @@ pub use replica::ReplicaDir;
 
 use super::journal::{Journal, LocalJournal};
 use super::{
-    Blob, Commit, Limit, ListedLog, LoadedLog, LogHead, LogId, LogKind, Mark, Place, PlacedAppend, Store, StoreError,
+    Blob, Commit, Limit, ListedLog, LoadedLog, LogHead, LogId, LogKind, Mark, Place, PlacedAppend, Remains, Store, StoreError,
     StoredAppend, panic_message,
 };
 use crate::environment;
@@ -58,6 +60,7 @@ use keys::{
 };
 use parking_lot::Mutex;
 use persist::Persist;
+use purge::PurgeState;
 use std::collections::HashMap;
 use std::fs::File;
 use std::panic::AssertUnwindSafe;
@@ -108,6 +111,7 @@ struct Shared {
     failed: watch::Sender<Option<StoreError>>,
     writer: Mutex<Writer>,
     persist: Persist,
+    purge: PurgeState,
     /// The last commit that the tables of all trees have.
     persisted: AtomicU64,
     /// Makes the journal durable. Last: it holds the lock of the data directory, which must outlive the trees.
@@ -186,6 +190,7 @@ impl EmbeddedStore {
     }
 
     fn start_threads(shared: Shared) -> Result<Self, StoreError> {
+        shared.load_remains()?;
         let shared = Arc::new(shared);
         let (deletes, requests) = mpsc::channel();
         let threads = vec![
@@ -304,6 +309,7 @@ impl Shared {
             failed: watch::Sender::new(None),
             writer: Mutex::new(Writer { mark, heads: HashMap::new(), failed: None }),
             persist: Persist::default(),
+            purge: PurgeState::default(),
             persisted: AtomicU64::new(from),
             sync_journal,
         })
@@ -461,19 +467,21 @@ impl Store for EmbeddedStore {
     }
 
     fn apply(&self, position: u64, commit: &Commit) -> Result<(), StoreError> {
+        let erased = if let Commit::Erasure { number, .. } = commit { Some(*number) } else { None };
+        let erased = erased.filter(|_| self.is_started.load(Ordering::Relaxed));
+        // Before the commit is visible: who sees it must see that a deletion waits.
+        self.shared.purge.undeleted.fetch_add(u64::from(erased.is_some()), Ordering::AcqRel);
         self.shared.apply(position, commit)?;
-        if let Commit::Erasure { number, .. } = commit
-            && self.is_started.load(Ordering::Relaxed)
-        {
-            self.request_delete(PendingDelete::new(*number));
-        }
+        erased.into_iter().for_each(|number| self.request_delete(PendingDelete::new(number)));
         Ok(())
     }
 
     /// Deletes what earlier erasures left. Before, a commit that is applied again could bring some of it back.
     fn start(&self) -> Result<(), StoreError> {
         self.is_started.store(true, Ordering::Relaxed);
-        self.shared.pending_deletes()?.into_iter().for_each(|pending| self.request_delete(pending));
+        let pending = self.shared.pending_deletes()?;
+        self.shared.purge.undeleted.fetch_add(pending.len() as u64, Ordering::AcqRel);
+        pending.into_iter().for_each(|pending| self.request_delete(pending));
         Ok(())
     }
 
@@ -524,6 +532,19 @@ impl Store for EmbeddedStore {
 
     fn export(&self, write: &mut dyn FnMut(Bytes) -> bool) -> Result<Option<Mark>, StoreError> {
         self.shared.export(write)
+    }
+
+    fn remains(&self) -> Remains {
+        self.shared.remains()
+    }
+
+    fn begin_rewrite(&self) {
+        self.shared.persist.state.lock().wants_rewrite = true;
+        self.shared.persist.changed.notify_all();
+    }
+
+    fn forget_remains(&self, gone: &Remains) -> Result<(), StoreError> {
+        self.shared.forget_remains(gone)
     }
 
     fn bytes(&self) -> u64 {

@@ -326,6 +326,19 @@ pub struct Mark {
     pub created: u64,
 }
 
+/// What erasures have left in the files of a store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Remains {
+    /// Bytes of rows, bodies, state and checkpoints, before compression.
+    pub bytes: u64,
+    /// Since when the oldest of them waits, in milliseconds since 1970. `None`: nothing waits.
+    pub since: Option<i64>,
+    /// The journal's position of a commit at or after the last erasure among them.
+    pub commit: u64,
+    /// The tables have nothing that was erased at or before the commit at this position.
+    pub rewritten: u64,
+}
+
 /// What a store knows of a log without reading its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogHead {
@@ -438,6 +451,22 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError`]: final.
     fn export(&self, _write: &mut dyn FnMut(Bytes) -> bool) -> Result<Option<Mark>, StoreError> {
         Ok(None)
+    }
+
+    /// What erasures have left in files. Nothing for a store without files.
+    fn remains(&self) -> Remains {
+        Remains::default()
+    }
+
+    /// Begins to rewrite the files that have what was erased. [`Remains::rewritten`] says when it is done.
+    fn begin_rewrite(&self) {}
+
+    /// Notes that what [`Self::remains`] returned is gone from every file, also from those of the journal.
+    ///
+    /// # Errors
+    /// [`StoreError`]: final.
+    fn forget_remains(&self, _gone: &Remains) -> Result<(), StoreError> {
+        Ok(())
     }
 
     /// The approximate size on disk, in bytes; 0 for a store without one.

@@ -57,6 +57,7 @@ use maintenance::compact::Compactor;
 use maintenance::controls::ControlMaintenance;
 use maintenance::disk::{self, Disk, DiskReserve};
 use maintenance::erase::Eraser;
+use maintenance::purge::Purger;
 use maintenance::settle::{Settler, StalenessLimits};
 use maintenance::tasks::{TaskEnded, Tasks};
 use parking_lot::Mutex;
@@ -202,6 +203,8 @@ pub struct Server {
     groups: tokio::sync::mpsc::UnboundedReceiver<crate::log::commit::CommittedGroup>,
     /// Time from a run's last fact to its compaction. `None`: never.
     compact_after: Option<Duration>,
+    /// Time from an erasure until its bytes have left the files.
+    erase_within: Duration,
     staleness: StalenessLimits,
     tls: Option<Arc<Tls>>,
     reserve: Option<DiskReserve>,
@@ -274,6 +277,7 @@ impl Server {
             app: Arc::new(app),
             groups,
             compact_after: None,
+            erase_within: ERASE_WITHIN,
             staleness: StalenessLimits::default(),
             tls: None,
             reserve: None,
@@ -286,6 +290,13 @@ impl Server {
     #[must_use]
     pub const fn with_compaction(mut self, after: Option<Duration>) -> Self {
         self.compact_after = after;
+        self
+    }
+
+    /// Sets the time from an erasure until its bytes have left the files.
+    #[must_use]
+    pub const fn with_erase_within(mut self, time: Duration) -> Self {
+        self.erase_within = time;
         self
     }
 
@@ -435,7 +446,7 @@ impl Server {
     /// The store's failure, or the end of a task that must not end. Both are final: the process must report them and
     /// exit.
     pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> Result<(), Failure> {
-        let Self { app, groups, compact_after, staleness, tls, reserve, extra_tasks, panicking_task } = self;
+        let Self { app, groups, compact_after, erase_within, staleness, tls, reserve, extra_tasks, panicking_task } = self;
         if panicking_task.as_deref() == Some("committer") {
             app.logs.panic_in_committer();
         }
@@ -448,6 +459,7 @@ impl Server {
         }
         tasks.spawn("sweeper", sweep(app.clone()));
         tasks.spawn("eraser", Eraser::new(app.clone()).run());
+        tasks.spawn("purger", Purger::new(app.clone(), erase_within).run());
         tasks.spawn("settler", Settler::new(app.clone(), staleness).run());
         let engine = Engine::new(
             app.notifier.clone(),
@@ -512,6 +524,9 @@ impl Server {
         ended
     }
 }
+
+/// The default time from an erasure until its bytes have left the files.
+pub const ERASE_WITHIN: Duration = Duration::from_hours(24);
 
 /// Time that requests in progress get to finish after the drain.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(8);

@@ -43,6 +43,11 @@ impl Leadership {
         Self { is_alone: false, leads: watch::Sender::new(false), ..Self::alone() }
     }
 
+    /// Whether others append to the journal, too.
+    pub const fn is_of_cluster(&self) -> bool {
+        !self.is_alone
+    }
+
     /// Whether this process may append.
     pub fn leads(&self) -> bool {
         self.is_alone || *self.leads.borrow() && self.until.lock().is_some_and(|until| environment::instant() < until)

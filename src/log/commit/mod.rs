@@ -33,7 +33,9 @@ use super::row::{Row, Rows};
 use super::server_state::ServerState;
 use super::sessions::Sessions;
 use super::status_changes::StatusChanges;
-use super::{Blob, Compaction, Leader, Limit, ListedLog, LoadedLog, LogId, LogKind, Mark, Store, StoreError, StoredAppend};
+use super::{
+    Blob, Compaction, Leader, Limit, ListedLog, LoadedLog, LogId, LogKind, Mark, Remains, Store, StoreError, StoredAppend,
+};
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use applier::Applier;
 use bytes::Bytes;
@@ -42,6 +44,7 @@ use futures_util::future::try_join_all;
 use open_logs::OpenLogs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 /// All logs of one store.
@@ -67,6 +70,9 @@ const LONG_THREADS: usize = 2;
 
 /// The most logs that one of these threads loads in a row.
 const LOADS_AT_ONCE: usize = 256;
+
+/// How often a pass looks whether the tables are rewritten.
+const REWRITE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The sum of these threads. In a runtime with fewer threads for blocking work, readers stall writers.
 pub const STORE_THREADS: usize = STATE_THREADS + READ_THREADS + LONG_THREADS;
@@ -583,6 +589,43 @@ impl Logs {
     pub async fn bytes(&self) -> u64 {
         let (store, journal) = (self.store.clone(), self.journal.clone());
         blocking(&self.blocking.reads, move || store.bytes() + journal.bytes()).await
+    }
+
+    /// What erasures have left in the files of this process.
+    #[must_use]
+    pub fn remains(&self) -> Remains {
+        self.store.remains()
+    }
+
+    /// Removes what erasures have left in tables and in the journal of this machine. `false`: the journal is one that
+    /// others follow, and [`Self::forget_remains`] ends the pass once it has none of it.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store and the journal.
+    pub async fn purge(&self) -> Result<bool, StoreError> {
+        let remains = self.remains();
+        self.store.begin_rewrite();
+        while self.remains().rewritten < remains.commit {
+            tokio::time::sleep(REWRITE_POLL_INTERVAL).await;
+        }
+        if self.leadership.is_of_cluster() {
+            return Ok(false);
+        }
+        let (store, journal) = (self.store.clone(), self.journal.clone());
+        let retire = move || {
+            journal.retire(store.persisted() + 1)?;
+            store.forget_remains(&remains)
+        };
+        blocking(&self.blocking.state, retire).await.map(|()| true)
+    }
+
+    /// Notes that no file and no journal has what these remains were.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn forget_remains(&self, gone: Remains) -> Result<(), StoreError> {
+        let store = self.store.clone();
+        blocking(&self.blocking.state, move || store.forget_remains(&gone)).await
     }
 
     /// The counters of the committer.

@@ -11,6 +11,7 @@ use crate::log::StoreError;
 use crate::model::Sequence;
 use lsm_tree::IterGuardImpl;
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 /// Keys that one batch removes. It bounds how long commits wait.
@@ -48,7 +49,8 @@ impl Shared {
         let number = pending.number;
         assert!(!cfg!(test) || number < u64::MAX, "a test asked for this panic");
         let snapshot = self.trees.snapshot();
-        let (mut batch, mut body_names, mut left) = (Batch::derived(), Vec::new(), DELETE_KEYS_MAX);
+        let (mut batch, mut body_names, mut left, mut bytes) = (Batch::derived(), Vec::new(), DELETE_KEYS_MAX, 0);
+        let size = |of, key: &[u8]| snapshot.size_of(of, key).map_err(|e| self.engine_error("reading the store", of, &e));
         let mut some = |entries: Entries| -> Vec<IterGuardImpl> {
             let taken: Vec<_> = entries.take(left).collect();
             left -= taken.len();
@@ -58,14 +60,18 @@ impl Shared {
         for entry in some(snapshot.range(TreeName::Index, appends)) {
             let IndexEntry { last, position, .. } = self.index_entry(entry)?;
             pending.deleted = last;
+            bytes += size(TreeName::Rows, &position.to_be_bytes())?;
             batch.remove(TreeName::Rows, position.to_be_bytes());
             batch.remove(TreeName::Index, index_key(number, last));
         }
         for entry in some(snapshot.prefix(TreeName::State, number.to_be_bytes())) {
-            batch.remove(TreeName::State, self.key(TreeName::State, entry)?);
+            let (key, value) = self.entry(TreeName::State, entry)?;
+            bytes += value.len() as u64;
+            batch.remove(TreeName::State, key);
         }
         for entry in some(snapshot.prefix(TreeName::Bodies, number.to_be_bytes())) {
             let key = self.key(TreeName::Bodies, entry)?;
+            bytes += size(TreeName::Bodies, &key)?;
             body_names.push(body_name_key(&key[8..]));
             batch.remove(TreeName::Bodies, key);
         }
@@ -81,6 +87,9 @@ impl Shared {
             }
         }
         drop(snapshot);
+        if bytes > 0 {
+            self.count_remains(&mut batch, bytes, writer.mark.applied);
+        }
         self.trees.write(batch);
         if left > 0 {
             self.persist.state.lock().deleted[1].push(number);
@@ -104,10 +113,14 @@ impl Shared {
             }
             let Some(mut first) = pending.pop_front() else { continue };
             match self.delete_batch(&mut first) {
+                Ok(false) => {
+                    pending.push_front(first);
+                    continue;
+                }
                 Ok(true) => {}
-                Ok(false) => pending.push_front(first),
                 Err(error) => tracing::error!(%error, "an erased log could not be deleted; the next start tries again"),
             }
+            self.purge.undeleted.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }

@@ -28,6 +28,8 @@ pub struct PersistState {
     pub sealed: Option<Mark>,
     /// Whether tables may have to be merged.
     is_unmerged: bool,
+    /// Whether the tables shall be rewritten without what was deleted.
+    pub wants_rewrite: bool,
     /// Logs whose data was deleted: before the seal, and since.
     pub deleted: [Vec<u64>; 2],
     pub is_closed: bool,
@@ -125,22 +127,30 @@ impl Shared {
     }
 
     /// Lets go of memory that tables have, and of tables that were merged. The writer's lock holds writes back.
-    fn release(&self, _writer: &mut Writer) -> Result<(), StoreError> {
+    pub(super) fn release(&self, _writer: &mut Writer) -> Result<(), StoreError> {
         self.trees.release().map_err(|(of, e)| self.engine_error("releasing tables", of, &e))
     }
 
-    /// Merges tables after each persist, until the store is closed.
+    /// Merges tables after each persist, and rewrites them on request, until the store is closed.
     pub(super) fn run_merges(&self) -> Result<(), StoreError> {
         let is_closed = || self.persist.state.lock().is_closed;
         loop {
-            {
+            let wants_rewrite = {
                 let mut state = self.persist.state.lock();
-                while !std::mem::take(&mut state.is_unmerged) {
+                loop {
                     if state.is_closed {
                         return Ok(());
                     }
+                    let wants_rewrite = std::mem::take(&mut state.wants_rewrite);
+                    if std::mem::take(&mut state.is_unmerged) || wants_rewrite {
+                        break wants_rewrite;
+                    }
                     self.persist.changed.wait(&mut state);
                 }
+            };
+            if wants_rewrite {
+                self.rewrite_tables()?;
+                continue;
             }
             self.trees.compact(is_closed).map_err(|(of, e)| self.engine_error("merging tables", of, &e))?;
             self.release(&mut self.writer.lock())?;

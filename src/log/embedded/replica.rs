@@ -10,6 +10,7 @@
 //! entry    := tree:u8 key_bytes:u32 value_bytes:u32 key value                              little-endian
 //! ```
 
+use super::purge::REMAINS_KEY;
 use super::trees::{Batch, TreeName, Trees};
 use super::{EmbeddedStore, FORMAT, JOURNAL_DIR, Shared, TREES_DIR, VERIFY_BYTES_MAX, create_private, format, in_path, sync_dir};
 use crate::log::{Mark, StoreError};
@@ -17,6 +18,7 @@ use bytes::{BufMut, Bytes};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 /// The file in the data directory that names the cluster.
 const FILE: &str = "replica";
@@ -162,10 +164,14 @@ impl ReplicaDir {
 impl Shared {
     /// Writes a snapshot of what the store has now, in chunks. `write` returns whether to go on.
     pub(super) fn export(&self, write: &mut dyn FnMut(Bytes) -> bool) -> Result<Option<Mark>, StoreError> {
-        let (mark, snapshot) = {
+        let (mark, snapshot) = loop {
+            // A snapshot must not have what was erased before it.
+            self.wait_until_deleted();
             let writer = self.writer.lock();
             writer.check_usable()?;
-            (writer.mark, self.trees.snapshot())
+            if self.purge.undeleted.load(Ordering::Acquire) == 0 {
+                break (writer.mark, self.trees.snapshot());
+            }
         };
         let (mut out, mut count) = (Vec::with_capacity(2 * CHUNK_BYTES), 0_u64);
         out.extend_from_slice(MAGIC);
@@ -175,6 +181,9 @@ impl Shared {
         for name in TreeName::ALL {
             for entry in snapshot.iter(name) {
                 let (key, value) = self.entry(name, entry)?;
+                if name == TreeName::Names && *key == *REMAINS_KEY {
+                    continue;
+                }
                 out.put_u8(name as u8);
                 out.put_u32_le(u32::try_from(key.len()).expect("a key is short"));
                 out.put_u32_le(u32::try_from(value.len()).expect("a value is far smaller than 4 GiB"));

@@ -117,6 +117,8 @@ const OPEN_FILES_MAX: usize = 256;
 const ROWS_BLOCK_BYTES: u32 = 16 << 10;
 /// Bodies of at least this size lie outside the tables, because compaction rewrites tables.
 const BODY_APART_BYTES: u32 = 4 << 10;
+/// The size of the tables that a rewrite makes.
+const REWRITTEN_TABLE_BYTES: u64 = 64 << 20;
 
 impl Trees {
     /// Opens the trees in `dir`, and creates those that do not exist.
@@ -141,7 +143,10 @@ impl Trees {
                 }
                 TreeName::Index => config.filter_policy(FilterPolicy::disabled()),
                 TreeName::Bodies => {
+                    // Bodies are written once. What is stale in their files was erased, or was a checkpoint: a rewrite of
+                    // all tables leaves none of it.
                     let apart = KvSeparationOptions::default().separation_threshold(BODY_APART_BYTES);
+                    let apart = apart.staleness_threshold(f32::MIN_POSITIVE).age_cutoff(1.0);
                     config.with_kv_separation(Some(apart.compression(CompressionType::Lz4)))
                 }
                 TreeName::State | TreeName::Names => config,
@@ -266,12 +271,32 @@ impl Trees {
         Ok(())
     }
 
-    /// Rewrites all tables, without what was removed; for tests.
-    #[cfg(test)]
-    pub fn compact_all(&self) {
-        for tree in &self.all {
-            tree.major_compact(u64::MAX, self.unused_below()).unwrap();
+    /// Rewrites all tables, without what was removed, or until `is_ended`.
+    ///
+    /// # Errors
+    /// The engine's error, with the tree.
+    pub fn rewrite(&self, is_ended: impl Fn() -> bool) -> std::result::Result<(), (TreeName, lsm_tree::Error)> {
+        for name in TreeName::ALL {
+            // Large bodies lie in files of their own: the first round finds which are stale, the second one rewrites those.
+            let rounds = if name == TreeName::Bodies { 2 } else { 1 };
+            let tree = self.tree(name);
+            for _ in 0..rounds {
+                if tree.table_count() > 0 && !is_ended() {
+                    tree.major_compact(REWRITTEN_TABLE_BYTES, self.unused_below()).map_err(|e| (name, e))?;
+                }
+            }
         }
+        Ok(())
+    }
+
+    /// The number that the next snapshot has.
+    pub fn snapshot_number(&self) -> SeqNo {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// Whether a snapshot is open that was opened before this number was reached.
+    pub fn has_snapshot_before(&self, number: SeqNo) -> bool {
+        self.snapshots.lock().keys().next().is_some_and(|oldest| *oldest < number)
     }
 
     /// The size of all tables, in bytes.
@@ -316,6 +341,14 @@ impl Snapshot<'_> {
     /// The engine's error.
     pub fn get(&self, from: TreeName, key: &[u8]) -> Result<Option<Slice>> {
         self.trees.tree(from).get(key, self.number)
+    }
+
+    /// The size of the value of a key, in bytes; 0 without one.
+    ///
+    /// # Errors
+    /// The engine's error.
+    pub fn size_of(&self, from: TreeName, key: &[u8]) -> Result<u64> {
+        Ok(self.trees.tree(from).size_of(key, self.number)?.map_or(0, u64::from))
     }
 
     /// The entries with keys in this range.

@@ -398,6 +398,35 @@ impl Files {
         Ok(())
     }
 
+    /// Removes the records before `position` with their files. The last segment, and those to write over, have some, too.
+    fn retire(&self, position: u64) -> Result<(), StoreError> {
+        {
+            let mut writer = self.writer.lock();
+            if let Some(error) = &writer.failed {
+                return Err(error.clone());
+            }
+            self.remove_spares()?;
+            let last = self.last.load(Ordering::Acquire);
+            if self.active().first <= last {
+                self.sync_active(&mut writer, last).and_then(|()| self.begin_segment(&mut writer, 0)).inspect_err(|e| {
+                    writer.failed = Some(e.clone());
+                })?;
+            }
+        }
+        self.truncate_before(position)?;
+        self.remove_spares()?;
+        File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(|e| failed("syncing the journal", &self.dir, &e))
+    }
+
+    fn remove_spares(&self) -> Result<(), StoreError> {
+        let mut spares = self.spares.lock();
+        while let Some(spare) = spares.last() {
+            fs::remove_file(spare).map_err(|e| failed("removing a segment of the journal", spare, &e))?;
+            spares.pop();
+        }
+        Ok(())
+    }
+
     /// Syncs what is not synced yet.
     fn sync(&self) -> Result<(), StoreError> {
         let mut writer = self.writer.lock();
@@ -420,6 +449,10 @@ impl JournalState for LocalJournal {
     fn bytes(&self) -> u64 {
         let spares = self.files.spares.lock().len() as u64 * SEGMENT_BYTES_MAX;
         spares + self.files.segments.read().iter().map(|segment| segment.bytes).sum::<u64>()
+    }
+
+    fn retire(&self, position: u64) -> Result<(), StoreError> {
+        self.files.retire(position)
     }
 
     fn failure(&self) -> Option<watch::Receiver<Option<StoreError>>> {

@@ -79,6 +79,16 @@ pub trait JournalState: Send + std::marker::Sync + 'static {
         0
     }
 
+    /// Removes the records before `position`, and the files that had them, so that none of their bytes stays.
+    ///
+    /// Nothing for a journal without files. It blocks as long as a few writes take.
+    ///
+    /// # Errors
+    /// `Failed` when the disk fails.
+    fn retire(&self, _position: u64) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Why a thread of the journal has failed for good, outside of any call. `None` for a journal without threads.
     fn failure(&self) -> Option<watch::Receiver<Option<StoreError>>> {
         None

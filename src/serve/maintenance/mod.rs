@@ -4,5 +4,6 @@ pub mod compact;
 pub mod controls;
 pub mod disk;
 pub mod erase;
+pub mod purge;
 pub mod settle;
 pub mod tasks;

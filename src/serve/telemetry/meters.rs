@@ -374,6 +374,12 @@ pub static METRICS: &[Metric] = &[
         read: |of, to| to.one(of.store_bytes),
     },
     Metric {
+        name: "proscenium_erased_bytes",
+        kind: GAUGE,
+        help: "Bytes, before compression, of what was erased and has not left the files of the store yet: --erase-within.",
+        read: |of, to| to.one(of.app.logs.remains().bytes),
+    },
+    Metric {
         name: "proscenium_disk_free_bytes",
         kind: GAUGE,
         help: "Free bytes on the store's disk at the last check; absent if unchecked.",

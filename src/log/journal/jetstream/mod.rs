@@ -141,6 +141,14 @@ impl JetStreamJournal {
         self.runtime.run(self.shared.refresh_first())?
     }
 
+    /// Asks the stream for the position of its first record, which other nodes may have moved.
+    ///
+    /// # Errors
+    /// `Failed` when NATS does not answer.
+    pub async fn first(&self) -> Result<u64, StoreError> {
+        self.spawn(|shared| Box::pin(async move { shared.refresh_first().await })).await
+    }
+
     /// Starts a task of the cluster on the thread of the connection.
     pub fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.runtime.spawn(task)

@@ -160,9 +160,10 @@ impl ErasedLogs {
     #[must_use]
     pub fn past(&self, now: i64, limit: usize) -> Vec<LogId> {
         let records = self.records.read();
-        let mut by_time: Vec<_> = records.iter().map(|(log, record)| (record.until, log)).collect();
+        let excess = records.len().saturating_sub(ERASED_IDS_MAX);
+        let of_interest = records.iter().filter(|(_, record)| excess > 0 || record.until <= now);
+        let mut by_time: Vec<_> = of_interest.map(|(log, record)| (record.until, log)).collect();
         by_time.sort_unstable_by_key(|(until, _)| *until);
-        let excess = by_time.len().saturating_sub(ERASED_IDS_MAX);
         let is_past = |(n, (until, _)): &(usize, (i64, &LogId))| *n < excess || *until <= now;
         by_time.into_iter().enumerate().take_while(is_past).map(|(_, (_, log))| log.clone()).take(limit).collect()
     }

@@ -37,6 +37,7 @@ mod docs;
 mod doctor;
 mod edge;
 mod erase;
+mod erase_sessions;
 mod ethos;
 mod faces;
 mod format_ag_ui;

@@ -141,11 +141,13 @@ async fn a_panic_of_any_task_ends_the_process_with_its_name_the_reason_and_a_cod
     std::fs::write(place("secret"), "0123456789abcdef0123456789abcdef0123456789abcdef").unwrap();
     let (cert, key, secret) = (place("cert"), place("key"), place("secret"));
     let tls = ["--tls-cert", &cert, "--tls-key", &key];
-    let tasks: [(&str, &[&str]); 11] = [
+    let tasks: [(&str, &[&str]); 13] = [
         ("follower", &[]),
         ("flusher", &[]),
         ("checkpointer", &[]),
         ("sweeper", &[]),
+        ("eraser", &[]),
+        ("purger", &[]),
         ("settler", &[]),
         ("control-keeper", &[]),
         ("disk-watch", &[]),

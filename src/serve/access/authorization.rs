@@ -26,6 +26,7 @@ use crate::feed::SessionPredicate;
 use crate::ingest::{BeginOwner, WriteScope, WriteTarget};
 use crate::log::{LogId, StoreError};
 use crate::log::commit::{Log, Logs, Summary, Tail};
+use crate::log::erased::ErasureTarget;
 use crate::model::decided_by::{Decider, Via, person};
 use crate::model::{AgentId, Audience, Epoch, OwnerId, RunId, SessionId, SessionOwner};
 use crate::serve::App;
@@ -526,7 +527,7 @@ pub async fn authorize(
     audience: Option<Audience>,
 ) -> Result<Authorization, Problem> {
     let (Some(grant), Some(authenticator)) = (&principal.0, &app.authenticator) else {
-        check_not_erased(app, None, resource)?;
+        check_not_erased(app, None, verb, resource)?;
         return Ok(Authorization::unrestricted());
     };
     authenticator.ensure_valid(grant).map_err(|error| unauthenticated(&error))?;
@@ -544,7 +545,7 @@ pub async fn authorize(
         let detail = format!("The audience {audience} is wider than the token's, {own}. Ask for {own}, or use another token.");
         return Err(forbidden(format!("audience:{audience}"), detail));
     }
-    check_not_erased(app, Some(rights), resource)?;
+    check_not_erased(app, Some(rights), verb, resource)?;
     let bindings = match grant.link() {
         Some(link) => bindings_of_link(app, link).await?,
         None => Vec::new(),
@@ -583,7 +584,9 @@ pub async fn authorize(
 }
 
 /// 410 for what was erased lately; 403, as before its erasure, for those whom it was not for.
-fn check_not_erased(app: &App, rights: Option<&Rights>, resource: Resource<'_>) -> Result<(), Problem> {
+///
+/// A repeated erasure waits for the one under way.
+fn check_not_erased(app: &App, rights: Option<&Rights>, verb: Verb, resource: Resource<'_>) -> Result<(), Problem> {
     let log = match resource {
         Resource::Run(run) | Resource::RequestedRun(run) => LogId::Run(run.clone()),
         Resource::Session(session) | Resource::Thread(session) => LogId::Session(session.clone()),
@@ -594,7 +597,12 @@ fn check_not_erased(app: &App, rights: Option<&Rights>, resource: Resource<'_>) 
         LogId::Run(run) => rights.has_run(run, record.session.as_ref(), record.owner.as_ref()),
         LogId::Session(session) => rights.has_session(session, SessionOwner::of(record.owner.as_ref())),
     });
+    let is_under_way = || match &log {
+        LogId::Session(session) => app.logs.server_state().is_being_erased(&ErasureTarget::Session(session.clone())),
+        LogId::Run(_) => false,
+    };
     match is_covered {
+        true if verb == Verb::Erase && is_under_way() => Ok(()),
         true => Err(StoreError::Erased { log: log.to_string() }.into()),
         false => Err(no_right_to(&log)),
     }
@@ -725,7 +733,7 @@ pub async fn authorize_request(app: &App, rule: AccessRule, uri: &Uri, headers: 
             let verb = if let AccessRule::Requires(verb) = rule { verb } else { Verb::Read };
             // An address whose ids are invalid answers that itself.
             let named = NamedResource::from_path(uri, verb).unwrap_or_default();
-            named.iter().try_for_each(|named| check_not_erased(app, None, named.resource()))?;
+            named.iter().try_for_each(|named| check_not_erased(app, None, verb, named.resource()))?;
             Ok(Authorization::unrestricted())
         }
         // Boxed, because callers move this future.

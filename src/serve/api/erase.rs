@@ -5,7 +5,7 @@ use super::hydrate::no_such_run;
 use super::sessions::no_such_session;
 use crate::audit::{AuditEntry, Deed};
 use crate::log::LogId;
-use crate::log::erased::{ErasureRecord, ErasureTarget};
+use crate::log::erased::ErasureTarget;
 use crate::model::{OwnerId, RunId, SessionId};
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
@@ -50,7 +50,7 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
     let session: SessionId = path_id("sessionId", &parts.uri)?;
     let with_children = flag(&Query::from_uri(&parts.uri), "children")?;
     let target = ErasureTarget::Session(session.clone());
-    let is_under_way = app.logs.server_state().get::<ErasureRecord>(&target.key()).is_some();
+    let is_under_way = app.logs.server_state().is_being_erased(&target);
     if !is_under_way && app.logs.sessions().created_order(&session).is_none() {
         return Err(no_such_session(&session));
     }
@@ -67,7 +67,7 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
     let audit = sessions.iter().map(|session| entry.clone().about(&LogId::Session(session.clone()))).collect();
     let targets: Vec<_> = sessions.into_iter().map(ErasureTarget::Session).collect();
     begin(&app, &targets, audit).await?;
-    complete(&app, &targets, Duration::MAX).await?;
+    complete(&app, &targets).await?;
     Ok(erased())
 }
 
@@ -77,8 +77,8 @@ pub async fn owner(State(app): State<Arc<App>>, authorization: Authorization, pa
     authorization.check_owner(&owner)?;
     let targets = [ErasureTarget::Owner(owner.clone())];
     begin(&app, &targets, vec![audited(&app, &authorization, &parts).with_id(owner.as_str())]).await?;
-    if complete(&app, &targets, OWNER_TIME_MAX).await? {
-        return Ok(erased());
+    if let Ok(completed) = tokio::time::timeout(OWNER_TIME_MAX, complete(&app, &targets)).await {
+        return completed.map(|()| erased()).map_err(Problem::from);
     }
     let left = app.logs.sessions().use_of(&owner).sessions;
     Ok((StatusCode::ACCEPTED, no_store_json(json!({ "ownerId": owner, "sessions": left }))).into_response())

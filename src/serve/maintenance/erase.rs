@@ -38,8 +38,9 @@ const SESSIONS_AT_ONCE: usize = 16;
 const LIST_PAGE_RUNS: usize = 256;
 /// Interval between two checks for work that no request announced.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Erased ids that one sweep frees.
-const FREED_PER_SWEEP: usize = 1024;
+/// Interval between two sweeps of erased ids, and how many one frees.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+const FREED_PER_SWEEP: usize = 65_536;
 
 /// Erases a log, durably, with everything that is in it; `false` when it was never written.
 ///
@@ -64,26 +65,24 @@ pub async fn begin(app: &App, targets: &[ErasureTarget], audit: Vec<AuditEntry>)
     let state = app.logs.server_state();
     let created = app.logs.mark().created;
     let record = ErasureRecord { stage: ErasureStage::Stopping, created };
-    let new = targets.iter().map(ErasureTarget::key).filter(|key| state.get::<ErasureRecord>(key).is_none());
-    append(app, new.map(|key| EntryChange::set(&key, &record)).collect(), &audit).await
+    let new = targets.iter().filter(|target| !state.is_being_erased(target));
+    append(app, new.map(|target| EntryChange::set(&target.key(), &record)).collect(), &audit).await
 }
 
-/// Waits until erasures are complete. `false`: not within `time_max`.
+/// Waits until erasures are complete.
 ///
 /// # Errors
 /// `NotLeader` when another node goes on with them.
-pub async fn complete(app: &App, targets: &[ErasureTarget], time_max: Duration) -> Result<bool, StoreError> {
-    let (state, until) = (app.logs.server_state(), Instant::now() + time_max);
+pub async fn complete(app: &App, targets: &[ErasureTarget]) -> Result<(), StoreError> {
+    let state = app.logs.server_state();
     let mut changes = state.watch();
     loop {
         changes.mark_unchanged();
-        if targets.iter().all(|target| state.get::<ErasureRecord>(&target.key()).is_none()) {
-            return Ok(true);
+        if !targets.iter().any(|target| state.is_being_erased(target)) {
+            return Ok(());
         }
-        let changed = tokio::time::timeout_at(until, changes.changed());
-        if app.logs.while_leading(changed).await?.is_err() {
-            return Ok(false);
-        }
+        // The sender lives as long as the logs.
+        let _ = app.logs.while_leading(changes.changed()).await?;
     }
 }
 
@@ -101,11 +100,12 @@ pub struct Eraser {
     app: Arc<App>,
     under_way: HashSet<ErasureTarget>,
     erasing: JoinSet<ErasureTarget>,
+    swept: Instant,
 }
 
 impl Eraser {
     pub(in crate::serve) fn new(app: Arc<App>) -> Self {
-        Self { app, under_way: HashSet::new(), erasing: JoinSet::new() }
+        Self { app, under_way: HashSet::new(), erasing: JoinSet::new(), swept: Instant::now() }
     }
 
     /// Works while this node leads, until the task is aborted.
@@ -115,7 +115,8 @@ impl Eraser {
             changes.mark_unchanged();
             if self.app.logs.leadership().leads() {
                 self.begin_pending();
-                if let Err(error) = self.free_past_ids().await {
+                let is_due = self.swept.elapsed() >= SWEEP_INTERVAL;
+                if is_due && let Err(error) = self.free_past_ids().await {
                     // A failure of the store stops the server elsewhere.
                     tracing::warn!(%error, "cannot free the ids of what was erased");
                 }
@@ -152,7 +153,8 @@ impl Eraser {
     }
 
     /// Lets the ids be used again that were erased a day ago.
-    async fn free_past_ids(&self) -> Result<(), StoreError> {
+    async fn free_past_ids(&mut self) -> Result<(), StoreError> {
+        self.swept = Instant::now();
         let erased = self.app.logs.server_state().erased();
         if erased.count() == 0 {
             return Ok(());
@@ -285,7 +287,7 @@ async fn erase_owner(app: &Arc<App>, owner: &OwnerId, created: u64) -> Result<()
             break;
         }
         begin(app, &targets, Vec::new()).await?;
-        complete(app, &targets, Duration::MAX).await?;
+        complete(app, &targets).await?;
     }
     let mut before = Some(created + 1);
     loop {

@@ -114,6 +114,9 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("GET",    "/v1/links",                        "/v1/links",                  "",   [401, 401, 401, 403, 403, 403, 403, 200, 200, 200, 200]),
     ("DELETE", "/v1/links/{link}",                 "/v1/links/none",             "",   [401, 401, 401, 403, 403, 403, 403, 404, 404, 404, 404]),
     ("DELETE", "/v1/runs/{run}",                   "/v1/runs/gone",              "",   [401, 401, 401, 403, 403, 403, 403, 403, 204, 403, 403]),
+    ("DELETE", "/v1/sessions/{session}",           "/v1/sessions/never",         "",   [401, 401, 401, 403, 403, 403, 403, 403, 404, 404, 404]),
+    ("DELETE", "/v1/sessions/{session}",           "/v1/sessions/u",             "",   [401, 401, 401, 403, 403, 403, 403, 404, 404, 404, 404]),
+    ("DELETE", "/v1/owners/{owner}",               "/v1/owners/nothing",         "",   [401, 401, 401, 403, 403, 403, 403, 403, 204, 403, 403]),
     // In its own session, in another one, and for an agent that the column `elsewhere` may not act for.
     ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200, 200, 403]),
     ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_T, [401, 401, 401, 403, 403, 403, 403, 200, 200, 403, 200]),

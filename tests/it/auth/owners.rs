@@ -486,3 +486,33 @@ async fn older_tokens_keep_their_meaning_and_a_token_with_an_unknown_member_is_r
     guarded.publish("m", "sessionId=mine", &begins, &[says("x")]).await.ok();
     guarded.get("/v1/sessions/mine", &token(&json!({ "owners": ["acme"], "can": ["read"] }))).await.ok();
 }
+
+#[tokio::test]
+async fn only_a_token_that_covers_an_owner_erases_what_the_owner_has_and_others_learn_nothing() {
+    let guarded = AuthServer::start().await;
+    let (alice, bob) = (person("alice"), person("bob"));
+    guarded.publish("r", "sessionId=s", &alice, &[says("hello")]).await.ok();
+    guarded.publish("below", "sessionId=child&parentSessionId=s", &alice, &[says("hello")]).await.ok();
+    guarded.publish("q", "sessionId=t", &bob, &[says("hello")]).await.ok();
+    let reads_all = token(&json!({ "sessions": ["*"], "can": ["read"] }));
+    let delete = async |path: &str, token: &str| Client::with_token(guarded.client.at, token).delete(path).await;
+    for path in ["/v1/owners/alice", "/v1/sessions/s", "/v1/sessions/s?children=true"] {
+        delete(path, &bob).await.problem(403, "forbidden");
+        delete(path, &reads_all).await.problem(403, "forbidden");
+    }
+    assert_eq!(delete("/v1/owners/alice", &bob).await.problem(403, "forbidden")["missing"], "owner");
+    delete("/v1/sessions/s", &alice).await.problem(409, "has_children");
+    // A token of one session neither learns of its children nor erases them.
+    let only_s = token(&json!({ "sessions": ["s"], "can": ["read", "erase"] }));
+    erase(&guarded, &only_s, "/v1/sessions/s?children=true").await;
+    assert_eq!(sessions_of(&guarded, "", &alice).await, ["child"]);
+    for path in ["/v1/sessions/s", "/v1/runs/r", "/v1/runs/r/events"] {
+        guarded.get(path, &alice).await.problem(410, "erased");
+        guarded.get(path, &bob).await.problem(403, "forbidden");
+    }
+    guarded.publish("late", "sessionId=s", &alice, &[says("late")]).await.problem(410, "erased");
+    guarded.publish("late", "sessionId=s", &bob, &[says("mine")]).await.problem(403, "forbidden");
+    erase(&guarded, &alice, "/v1/owners/alice").await;
+    assert!(sessions_of(&guarded, "", &alice).await.is_empty());
+    assert_eq!(sessions_of(&guarded, "", &bob).await, ["t"]);
+}

@@ -1,6 +1,7 @@
 //! A cluster keeps what one server promises: nodes agree, any node takes any write, and no fault loses a fact.
 
 mod agents;
+mod erasure;
 mod faults;
 mod links;
 mod nodes;

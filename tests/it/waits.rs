@@ -1,6 +1,6 @@
 //! The operator's rules for actions that wait: reminders, escalation, and decisions of the server, each once.
 
-use crate::harness::{Client, ClockedProcess, Process, fact};
+use crate::harness::{Client, ClockedProcess, Process, Transport, fact};
 use crate::webhooks::{Received, Receiver, SECRET as SECRET_OF_RECEIVERS, configure};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -95,7 +95,9 @@ async fn an_action_is_reminded_escalated_and_rejected_once_each_also_over_restar
         members.sort();
         assert_eq!(members, PUBLIC, "{public:?}");
         let member = kind.strip_prefix("action.").unwrap();
-        assert_eq!(action(client, "r", "user").await[member], json!({"step": step, "at": payload["at"]}));
+        let noted = json!({"step": step, "at": payload["at"]});
+        assert_eq!(action(client, "r", "user").await[member], noted);
+        assert_eq!(client.get("/v1/attention").await.ok()["items"][0][member], noted);
     }
     assert_eq!(controls(client, "r").await, Vec::<Value>::new());
     drop(clocked);
@@ -285,8 +287,12 @@ async fn an_action_that_needs_two_people_is_handed_out_once_both_have_approved_a
     let call = fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "rm", "input": {}}}));
     let asks = fact("action.required", json!({"actionId": "a", "toolCallId": "c", "payload": {"kind": "tool_approval"}}));
     worker.append("r", &[fact("run.started", json!({})), call, asks]).await;
+    let mut listed = worker.open(Transport::Hyper, "/v1/lists/stream?attention=true&audience=dashboard", None).await;
+    assert_eq!(listed.next_frame().await.data["entry"]["actionId"], "a");
+    assert_eq!(listed.next_frame().await.data["frame"], "Hydrated");
 
     let first = approve(&alice).await;
+    assert_eq!(listed.next_frame().await.data["entry"]["quorum"], json!({"have": 1, "need": 2}));
     assert_eq!(json!([first["status"], first["have"], first["need"]]), json!(["queued", 1, 2]));
     assert_eq!(approve(&alice).await, first, "a second approval of one person joins the first");
     let refused = decide(&worker, "r", "approve").await.problem(409, "approval_not_counted");
@@ -300,8 +306,12 @@ async fn an_action_that_needs_two_people_is_handed_out_once_both_have_approved_a
         assert!(refused["detail"].as_str().unwrap().contains(why), "{refused}");
     }
     assert_eq!(claim(&worker).await, Vec::<Value>::new());
-    let waiting = worker.get("/v1/attention?audience=internal").await.ok();
-    assert_eq!(json!([waiting["total"], waiting["items"][0]["control"]]), json!([1, null]), "{waiting}");
+    for audience in ["user", "internal"] {
+        let waiting = worker.get(&format!("/v1/attention?audience={audience}")).await.ok();
+        let item = &waiting["items"][0];
+        let expected = json!([1, null, {"have": 1, "need": 2}]);
+        assert_eq!(json!([waiting["total"], item["control"], item["quorum"]]), expected, "{waiting}");
+    }
     let shown = action(&bob, "r", "user").await;
     assert_eq!(json!([shown["quorum"], shown["control"], shown["controlId"]]), json!([{"have": 1, "need": 2}, null, null]));
     server.kill();

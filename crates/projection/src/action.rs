@@ -61,6 +61,9 @@ content! {
     "bodies": Object, Sometimes with bodies::schema(), bodies::ABOUT;
 }
 
+/// Members that an entry of a list of pending actions has as the content has them.
+pub const LISTED: [&str; 6] = ["risk", EXPIRES_AT.name(), CONTROL.name(), QUORUM.name(), REMINDED.name(), ESCALATED.name()];
+
 const SUBMITTED: &str = "submitted";
 /// Who wrote a title.
 const BY_SOURCE: &str = "source";

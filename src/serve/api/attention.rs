@@ -29,7 +29,6 @@ const ACTIONS_SCANNED_MAX: usize = 64 * SCAN_STEP;
 const SUBJECT_BYTES_MAX: usize = 2048;
 /// The lengths to which the texts of a subject are cut until it fits, in characters, and the entries of its lists.
 const SUBJECT_CUTS: [(usize, usize); 3] = [(1024, 16), (256, 8), (64, 4)];
-
 /// `GET /v1/attention`: the pending actions that the token may see, oldest first.
 pub async fn attention(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     let query = Query::from_uri(&uri);
@@ -164,9 +163,7 @@ fn item(asked: &OpenAction, shown: &Activity) -> Value {
     item.insert("subject".into(), subject(content));
     item.insert("agentId".into(), asked.agent.as_str().into());
     item.insert("askedAt".into(), shown.opened_at.to_string().into());
-    for member in ["risk", action::EXPIRES_AT.name(), action::CONTROL.name()] {
-        item.extend(content.get(member).map(|value| (member.to_owned(), value.clone())));
-    }
+    item.extend(action::LISTED.into_iter().filter_map(|member| Some((member.to_owned(), content.get(member)?.clone()))));
     item.into()
 }
 

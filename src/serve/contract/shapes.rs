@@ -11,6 +11,7 @@ use crate::auth::rights::Verb;
 use crate::auth::tickets::TICKET_TTL_SECS_MAX;
 use crate::control::rules::TARGETS;
 use crate::model::{Audience, Control, Surface, schema};
+use crate::projection::action::{ACTION, LISTED};
 use crate::record::proof::VERSION;
 use clients::{
     ag_ui_event, chat_at_rest, chat_chunk, chat_wanted, copilot_call, copilot_info, run_agent_input, stop_wanted, stopped,
@@ -394,6 +395,9 @@ fn control_wanted() -> Value {
 }
 
 fn attention_item() -> Value {
+    let mut of_action = ACTION.object();
+    let mut sometimes = Map::from_iter([("sessionId".to_owned(), id()), ("runId".to_owned(), id())]);
+    sometimes.extend(LISTED.into_iter().map(|member| (member.to_owned(), of_action["properties"][member].take())));
     object(
         "A pending action.",
         json!({
@@ -403,13 +407,7 @@ fn attention_item() -> Value {
             "agentId": id(),
             "askedAt": time("When it was asked."),
         }),
-        json!({
-            "sessionId": id(),
-            "runId": id(),
-            "risk": json!({ "description": "The risk, as the source states it." }),
-            "expiresAt": json!({ "description": "When the request ends." }),
-            "control": text("`submitted` while a decision is under way."),
-        }),
+        sometimes.into(),
     )
 }
 

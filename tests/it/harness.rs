@@ -262,7 +262,7 @@ impl ClockedProcess {
             command
         });
         let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).tcp_user_timeout(None).build();
-        let client = Client { at: server.at, http: http.expect("the HTTP client builds") };
+        let client = Client { at: server.at, http: http.expect("the HTTP client builds"), bearer: None };
         Self { server, client, clock }
     }
 
@@ -393,6 +393,8 @@ impl Response {
 pub struct Client {
     pub at: SocketAddr,
     http: reqwest::Client,
+    /// The token of its streams, which have connections of their own.
+    bearer: Option<String>,
 }
 
 impl Client {
@@ -403,21 +405,22 @@ impl Client {
         // A body may wait for the server longer than reqwest lets a connection stand still.
         let builder = reqwest::Client::builder().no_proxy().pool_idle_timeout(Duration::from_secs(30));
         let http = builder.tcp_user_timeout(None).build();
-        Self { at, http: http.expect("the HTTP client builds") }
+        Self { at, http: http.expect("the HTTP client builds"), bearer: None }
     }
 
     /// A client that sends this token with each request.
     pub fn with_token(at: SocketAddr, token: &str) -> Self {
         install_crypto_provider();
-        let bearer = format!("Bearer {token}").parse().expect("a token is a header value");
-        let headers = [(http::header::AUTHORIZATION, bearer)].into_iter().collect();
+        let bearer = format!("Bearer {token}");
+        let value = bearer.parse().expect("a token is a header value");
+        let headers = [(http::header::AUTHORIZATION, value)].into_iter().collect();
         let http = reqwest::Client::builder().no_proxy().default_headers(headers).build();
-        Self { at, http: http.expect("the HTTP client builds") }
+        Self { at, http: http.expect("the HTTP client builds"), bearer: Some(bearer) }
     }
 
     /// Returns this client for another server: to build a client takes longer than to start a server.
     pub fn for_server(&self, at: SocketAddr) -> Self {
-        Self { at, http: self.http.clone() }
+        Self { at, http: self.http.clone(), bearer: self.bearer.clone() }
     }
 
     async fn send(&self, request: reqwest::RequestBuilder) -> Response {
@@ -540,7 +543,8 @@ impl Client {
 
     /// Opens any stream.
     pub async fn open(&self, via: Transport, path: &str, resume: Option<&str>) -> Sse {
-        let headers: Vec<_> = resume.iter().map(|id| ("last-event-id", *id)).collect();
+        let mut headers: Vec<_> = resume.iter().map(|id| ("last-event-id", *id)).collect();
+        headers.extend(self.bearer.iter().map(|bearer| ("authorization", &**bearer)));
         let socket =
             with_timeout("a TCP connection", TcpStream::connect(self.at)).await.expect("the server accepts the connection");
         Sse::open(socket, via, path, &headers).await

@@ -2,6 +2,7 @@
 
 use crate::harness::{Client, ClockedProcess, Process, Transport, fact};
 use crate::webhooks::{Received, Receiver, SECRET as SECRET_OF_RECEIVERS, configure};
+use proscenium_reporter::decisions::{AttentionPage, Decision, Quorum};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::Path;
@@ -308,6 +309,8 @@ async fn an_action_that_needs_two_people_is_handed_out_once_both_have_approved_a
     assert_eq!(claim(&worker).await, Vec::<Value>::new());
     for audience in ["user", "internal"] {
         let waiting = worker.get(&format!("/v1/attention?audience={audience}")).await.ok();
+        let page: AttentionPage = serde_json::from_value(waiting.clone()).unwrap();
+        assert_eq!(page.items[0].quorum, Some(Quorum { have: 1, need: 2 }));
         let item = &waiting["items"][0];
         let expected = json!([1, null, {"have": 1, "need": 2}]);
         assert_eq!(json!([waiting["total"], item["control"], item["quorum"]]), expected, "{waiting}");
@@ -338,6 +341,8 @@ async fn an_action_that_needs_two_people_is_handed_out_once_both_have_approved_a
     assert_eq!(json!([by["controlId"], by["decidedBy"]["sub"]]), json!([first["controlId"], "alice"]));
     let decisions = worker.get("/v1/runs/r/decisions?audience=internal").await.ok()["decisions"].clone();
     let subs: Vec<_> = decisions[0]["approvals"].as_array().unwrap().iter().map(|by| by["sub"].clone()).collect();
+    let typed: Decision = serde_json::from_value(decisions[0].clone()).unwrap();
+    assert_eq!((typed.approvals.len(), typed.decided_by.unwrap().sub.as_deref()), (2, Some("alice")));
     let decided = &decisions[0];
     assert_eq!(json!([subs, decided["decidedBy"]["sub"], decided["outcome"]]), json!([["alice", "bob"], "alice", "approved"]));
     let public = worker.get("/v1/runs/r/decisions?audience=user").await.ok()["decisions"][0]["approvals"].clone();

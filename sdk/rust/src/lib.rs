@@ -12,6 +12,8 @@ mod error;
 
 mod facts;
 
+pub mod decisions;
+
 mod queue;
 
 mod recording;

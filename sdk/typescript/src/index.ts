@@ -4,6 +4,10 @@ export * from "./client/index.js";
 export type * from "./client/types.js";
 export { currentCall, ToolCall, type PatchOperation, type ProgressStatus } from "./calls.js";
 export { ProsceniumChatTransport, type ChatHistory, type ChatTransportOptions } from "./chat-transport.js";
+export {
+  attention, decisions, links, makeLink, revokeLink,
+  type AttentionItem, type DecidedBy, type Decision, type Link, type LinkWanted, type OpenLink, type Quorum, type Subject, type Target, type WaitStep,
+} from "./decisions.js";
 export { Forward } from "./forward.js";
 export * as langgraph from "./langgraph.js";
 export { observe, type ObserveOptions } from "./observe.js";
@@ -14,4 +18,4 @@ export { currentRun, Message, Run, type ActionKind, type ActionOption, type Acti
 export type { Server } from "./transport.js";
 export type { Audience } from "./client/types.js";
 export type * from "./vocabulary.js";
-export { Control, worker, type ControlDocument, type DecidedBy, type WorkerOptions } from "./worker.js";
+export { Control, worker, type ControlDocument, type WorkerOptions } from "./worker.js";

@@ -2,6 +2,7 @@
 
 import { isTransient, pathSegment, Problem, problemOf, retryAfterOf } from "./client/http.js";
 import { newId } from "./calls.js";
+import type { DecidedBy } from "./decisions.js";
 import { delay, sleep } from "./publisher.js";
 import { Run } from "./run.js";
 import { reasonOf, send, type Server } from "./transport.js";
@@ -20,19 +21,6 @@ export interface WorkerOptions extends Server {
   waitSeconds?: number;
   /** Ends the worker. */
   signal?: AbortSignal;
-}
-
-/** Who decided, and by which face. */
-export interface DecidedBy {
-  via: string;
-  /** RFC 3339 in UTC. */
-  at: string;
-  /** The last envelope of the question that the person saw. */
-  seen?: number;
-  sub?: string;
-  name?: string;
-  /** The person for whom the holder of the token decided. */
-  onBehalfOf?: string;
 }
 
 /** A claimed control, as the server hands it out. It may have further members. */

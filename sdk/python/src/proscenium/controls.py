@@ -14,6 +14,7 @@ import httpx
 from ._publisher import delay
 from ._server import Server, Token, path_segment
 from .calls import new_id
+from .decisions import DecidedBy
 from .errors import Problem
 from .run import Run
 
@@ -48,8 +49,8 @@ class Control:
     redacted: bool
     # The actions that a message supersedes: they no longer take a decision.
     supersedes: tuple[str, ...]
-    # Who submitted it: `via`, `at`, and as far as known `sub`, `name`, `seen` and `onBehalfOf`.
-    decided_by: dict[str, Any] | None
+    # Who submitted it.
+    decided_by: DecidedBy | None
     # The whole control, with further members.
     document: dict[str, Any] = field(repr=False)
     _server: Server = field(repr=False, compare=False)

@@ -19,6 +19,7 @@ import { reveal } from "./ui/reveal.js";
  * @property {string} askedAt RFC 3339.
  * @property {boolean} isApproval Otherwise it is a question.
  * @property {string} subject What is decided, in a few words.
+ * @property {import("./surfaces/decision-record.js").Progress} progress Its approvals, and what a rule did.
  */
 
 /** @param {Record<string, any>} subject */
@@ -57,13 +58,13 @@ export class PendingDecisions {
   /** @param {import("./session-list.js").Lists} lists */
   update({ all, waiting }) {
     const entries = new Map(all.map((entry) => [entryKey(entry), entry]));
-    this.items = waiting.map(({ sessionId, runId, actionId, title, subject, risk, agentId, askedAt }) => {
+    this.items = waiting.map(({ sessionId, runId, actionId, title, subject, risk, agentId, askedAt, ...progress }) => {
       const kind = sessionId ? "session" : "run";
       const stub = entryOf(kind, { sessionId, runId });
       const key = keyOf({ runId, sessionId: runId ? undefined : sessionId, activityType: "action", activityId: actionId });
-      return { key, entry: entries.get(entryKey(stub)) ?? stub, title: reveal(title), risk: toText(risk).toLowerCase(), agent: agentId, askedAt, isApproval: subject.kind !== "question", subject: subjectText(subject) };
+      return { key, entry: entries.get(entryKey(stub)) ?? stub, title: reveal(title), risk: toText(risk).toLowerCase(), agent: agentId, askedAt, isApproval: subject.kind !== "question", subject: subjectText(subject), progress };
     }).reverse();
-    const stamp = this.items.map(({ key, title, entry }) => [key, title, entry.title].join()).join("\n");
+    const stamp = this.items.map(({ key, title, entry, progress }) => JSON.stringify([key, title, entry.title, progress])).join("\n");
     if (this.isRead && stamp === this.#stamp) return;
     [this.isRead, this.#stamp] = [true, stamp];
     this.#onChange();

@@ -39,7 +39,7 @@ import { toText } from "./surfaces/base.js";
  * @property {Waiting[]} waiting The decisions that are still open, the oldest first.
  */
 
-/** A pending decision, as `GET /v1/attention` lists it. @typedef {{ sessionId?: string, runId?: string, actionId: string, title: string, subject: Record<string, any>, risk?: string, agentId: string, askedAt: string, expiresAt?: string, control?: string }} Waiting */
+/** A pending decision, as `GET /v1/attention` lists it. @typedef {{ sessionId?: string, runId?: string, actionId: string, title: string, subject: Record<string, any>, risk?: string, agentId: string, askedAt: string, expiresAt?: string, control?: string } & import("./surfaces/decision-record.js").Progress} Waiting */
 
 /** Sessions that the page lists at first; older ones follow when they change, or wait. */
 const LISTED_MAX = 100;

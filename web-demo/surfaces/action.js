@@ -64,6 +64,9 @@ const HIGH_RISKS = new Set(["high", "critical"]);
 /** What a person has filled in, by question: it outlives the elements. @type {Map<string, { isRejecting: boolean, values: [string, boolean][] }>} */
 const filled = new Map();
 
+/** What draws how far a decision is and who made it, once a card needs it. @type {typeof import("./decision-record.js") | undefined} */
+let record;
+
 /** The controls of a form that a person fills in. @param {ParentNode} root @returns {(HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement)[]} */
 const controlsIn = (root) => [...root.querySelectorAll("input:not([type=password]), textarea, select")].map((control) => /** @type {HTMLInputElement} */ (control));
 
@@ -82,7 +85,7 @@ export class Action extends Card {
   /** Whether a decided card shows its facts. */
   #isOpen = false;
   #isSending = "";
-  /** The answer that this page submitted and the store may not show yet. @type {import("./base.js").SubmittedControl & { question: string, at: number, button: string } | undefined} */
+  /** The answer that this page submitted and the store may not show yet. @type {import("./base.js").SubmittedControl & { question: string, at: number, button: string, control: string } | undefined} */
   #pageAnswer;
   /** The question for which the store shows a submitted answer. */
   #submittedQuestion = "";
@@ -119,6 +122,7 @@ export class Action extends Card {
     const content = this.content;
     const isPending = content.status === "pending";
     this.#trackAnswer(isPending);
+    this.#loadRecord(content);
     this.dataset.status = toText(content.status);
     this.dataset.kind = toText(content.kind);
     this.dataset.submitted = String(isPending && this.#isSubmitted);
@@ -130,6 +134,15 @@ export class Action extends Card {
     render(isPending ? this.#pending() : this.#decided(), this);
     // The focus stays where the decision was.
     if (wasPending && !isPending && hadFocus) /** @type {HTMLElement | null} */ (this.querySelector(".summary"))?.focus({ preventScroll: true });
+  }
+
+  /** Without an answer of the server, the card lacks only this. @param {ActionContent} content */
+  #loadRecord({ decidedBy, resolvedBy, quorum, reminded, escalated }) {
+    if (record || !(decidedBy ?? resolvedBy ?? quorum ?? reminded ?? escalated)) return;
+    void import("./decision-record.js").then((module) => {
+      record = module;
+      if (this.isConnected) this.draw();
+    }, () => {});
   }
 
   /* ── a decided card ── */
@@ -150,10 +163,11 @@ export class Action extends Card {
         <span class="chevron">${icon("chevron-right")}</span>
         <span class="status outcome" data-status=${state === "ok" ? "completed" : state === "failed" ? "failed" : "idle"}>${glyph(state === "ok" ? "completed" : state === "failed" ? "failed" : "idle")}<span class="badge">${word}</span></span>
         <span class="words card-title" dir="auto">${this.#title}</span>
+        ${record?.makerTemplate(this.content)}
         ${waited ? html`<span class="spent">waited ${waited}</span>` : nothing}
       </button>${this.#inspect}</div>
       ${status === "interrupted" ? html`<p class="told" data-state="warning">The run ended before a decision.</p>` : nothing}
-      ${this.#isOpen ? html`<div class="decided-details">${this.#requester(false)}${this.#message()}${factsTemplate(this, false, this.#subject.facts(this.view, this.activity))}${this.#subject.template(this.view, this.activity, false)}</div>` : nothing}`;
+      ${this.#isOpen ? html`<div class="decided-details">${this.#requester(false)}${this.#message()}${factsTemplate(this, false, [...this.#subject.facts(this.view, this.activity), ...(record?.recordFacts(this.content) ?? [])])}${this.#subject.template(this.view, this.activity, false)}</div>` : nothing}`;
   }
 
   /* ── a pending card ── */
@@ -214,7 +228,7 @@ export class Action extends Card {
     return html`<p class="who">
       ${isPending ? html`<span class="badge">${statusLabel(this.#isSubmitted ? "running" : "waiting", word)}</span>` : nothing}
       <span class="requester" title=${toText(agentId)}>${name ? html`<b>${name}</b>${role ? ` (${humanize(role)})` : ""} ${isPending ? "asks" : "asked"}${parentRouting === undefined ? "" : ` through ${this.nameOf(toText(parentRouting))}`}` : html`Requester: <i>${NOT_STATED}</i>`}</span>
-      ${waits ? html`<span class="waits" title=${formatExact(since)}>waiting ${waits}</span>` : nothing}
+      ${waits ? html`<span class="waits" title=${formatExact(since)}>waiting ${waits}</span>` : nothing}${isPending ? record?.progressTags(this.content, this.view.now()) : nothing}
     </p>`;
   }
 
@@ -496,8 +510,9 @@ export class Action extends Card {
     try {
       const { runId, sessionId, activityId } = this.activity;
       const wanted = { control, ...(runId ? { run: runId } : { session: sessionId }), actionId: activityId, ...(answer.value === undefined ? {} : { value: answer.value }) };
-      this.#pageAnswer = { ...(await this.view.act(wanted)), question, at: this.view.now(), button };
+      this.#pageAnswer = { ...(await this.view.act(wanted)), question, at: this.view.now(), button, control };
       filled.delete(this.#formKey);
+      this.dispatchEvent(new CustomEvent("decided", { bubbles: true }));
     } catch (error) {
       this.#problem = { state: "failed", text: `Not submitted: ${error instanceof Error ? error.message : error}`, question };
     }
@@ -517,7 +532,7 @@ export class Action extends Card {
     const question = this.#questionKey;
     if (!this.view.isLive) return ["stale", "You are viewing a past state. Go back to live to answer."];
     if (this.#isSending !== "") return ["running", "Submitting your answer…"];
-    if (this.#isSubmitted) return ["running", "Submitted. Waiting for the runtime to confirm."];
+    if (this.#isSubmitted) return ["running", (this.#pageAnswer?.control !== "reject" && record?.countedText(this.content)) || "Submitted. Waiting for the runtime to confirm."];
     if (this.#problem?.question === question) return [this.#problem.state, this.#problem.text];
     if (this.#rejectedQuestion === question) return ["warning", "The runtime did not accept the answer. You can answer again."];
     return ["", ""];

@@ -14,6 +14,7 @@ import { notifications } from "../attention.js";
 import { actionTitle } from "./action-title.js";
 import { Action } from "./action.js";
 import { define, humanize, oncePerFrame, toText } from "./base.js";
+import { decidedByText, progressTags } from "./decision-record.js";
 
 /** @typedef {import("../session-list.js").Entry} Entry */
 /** @typedef {import("../pending.js").PendingItem} PendingItem */
@@ -209,7 +210,7 @@ export class Inbox extends HTMLElement {
       this.#select(item);
     }}>
       ${glyph(isPending ? "waiting" : decided ? outcomeGlyph(decided) : "idle")}
-      <span class="inbox-title"><b dir="auto">${title}</b>${risk ? html` <span class="tag" data-tone=${risk === "high" || risk === "critical" ? "fail" : nothing}>${risk.charAt(0).toUpperCase()}${risk.slice(1)} risk</span>` : nothing}<span class="visually-hidden">${isPending ? "pending" : "decided"}</span></span>
+      <span class="inbox-title"><b dir="auto">${title}</b>${risk ? html` <span class="tag" data-tone=${risk === "high" || risk === "critical" ? "fail" : nothing}>${risk.charAt(0).toUpperCase()}${risk.slice(1)} risk</span>` : nothing}${isPending ? progressTags(item.progress, Date.now()) : nothing}<span class="visually-hidden">${isPending ? "pending" : "decided"}</span></span>
       <span class="inbox-subject truncate" dir="auto">${item.subject}</span>
       <span class="inbox-age">${age(item.askedAt, Date.now())}</span>
       <span class="hint truncate" dir="auto">${entry.title || entry.id}${agent ? ` · ${agent}` : ""}</span>
@@ -227,7 +228,7 @@ export class Inbox extends HTMLElement {
       return html`<button type="button" class="inbox-decided" @click=${() => this.#host?.open(entry)}>
         ${glyph(outcomeGlyph(action))}
         <span class="truncate" dir="auto">${actionTitle(NO_VIEW, action)}</span>
-        <span class="hint truncate" title=${formatExact(parseTime(time))}>${humanize(status)} · ${entry.title || entry.id}</span>
+        <span class="hint truncate" title=${formatExact(parseTime(time))}>${[humanize(status), decidedByText(content.decidedBy)].filter(Boolean).join(" ")} · ${entry.title || entry.id}</span>
         <span class="inbox-age">${age(time, Date.now())}</span>
       </button>`;
     })}`;
@@ -235,7 +236,7 @@ export class Inbox extends HTMLElement {
 
   #notice() {
     const { permission } = notifications;
-    if (permission === "unsupported" || permission === "granted") return nothing;
+    if (notifications.arePushed || permission === "unsupported" || permission === "granted") return nothing;
     return html`<div class="inbox-notice">${bellIcon}
       <p class="grow"><b>Hear about decisions when this page is in the background</b><br><span class="hint">${permission === "denied" ? "The browser blocks notifications of this page. Allow them in the settings of the site." : "The browser asks once."} The title and the icon of the page show the count in any case.</span></p>
       ${permission === "default" ? html`<button type="button" class="button" @click=${() => void notifications.ask().then(() => this.#draw())}>Allow notifications</button>` : nothing}

@@ -83,6 +83,9 @@ const LIBRARY: &str = "library/";
 /// The name of the file with the styles of the first paint.
 const STYLES: &str = "page.css";
 
+/// The service worker: a script of its own, which no module imports.
+const WORKER: &str = "push-worker.js";
+
 /// The compression of Brotli: the highest quality, and its usual window as a power of two.
 const BROTLI_QUALITY: u32 = 11;
 const BROTLI_WINDOW: u32 = 22;
@@ -102,6 +105,7 @@ fn write_embedded_files() {
         match name.rsplit_once('.') {
             Some((_, "css")) => _ = served.insert((*name).to_owned(), bundle::minify_css(text)),
             Some((_, "txt")) => _ = served.insert((*name).to_owned(), text.clone()),
+            _ if *name == WORKER => _ = served.insert(WORKER.to_owned(), bundle::minify(text)),
             _ if name.starts_with("client/") => _ = served.insert(format!("{LIBRARY}{name}"), text.clone()),
             _ => {}
         }

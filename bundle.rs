@@ -61,7 +61,6 @@ pub fn bundle(sources: &Sources, first: &[&str]) -> BTreeMap<String, String> {
 }
 
 /// Returns a script without comments and superfluous white space.
-#[cfg(test)]
 pub fn minify(script: &str) -> String {
     let mut text = String::new();
     for token in tokens(script) {

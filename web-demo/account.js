@@ -37,6 +37,12 @@ function shareButton() {
   return button;
 }
 
+/** Whether this browser can show what a server pushes. It offers that to secure pages alone. */
+const hasPush = () => isSecureContext && "serviceWorker" in navigator && "PushManager" in globalThis && "Notification" in globalThis;
+
+/** Whether the service worker of Web Push may have a subscription. */
+const hasWorker = async () => hasPush() && (await navigator.serviceWorker.getRegistration()) !== undefined;
+
 export class Account {
   /**
    * @param {Server} server
@@ -48,6 +54,7 @@ export class Account {
     this.#token = token;
     this.#onRights = onRights;
     void loadStyle("account.css");
+    document.addEventListener("decided", () => void this.#offerPush());
     // A person put a share link into the address of the open page.
     addEventListener("hashchange", () => location.hash.startsWith("#link=") && location.reload());
     this.#share.addEventListener("click", () => void this.#openShare());
@@ -81,18 +88,44 @@ export class Account {
     this.#onRights();
     this.#share.hidden = !me.can.includes("share");
     this.#menu.hidden = me.sub === undefined;
-    if (me.sub !== undefined) this.#draw(me);
+    this.#draw(me);
+    if (await hasWorker()) void this.#load("Notifications", async () => (await import("./push.js")).renewPush(this.#server));
+  }
+
+  async #offerPush() {
+    if (hasPush()) await this.#load("The offer", async () => (await import("./push.js")).offerPush(this.#server));
+  }
+
+  /**
+   * Runs what loads a part of the page.
+   * @param {string} what What the toast names if it does not load.
+   * @param {() => Promise<void>} open
+   */
+  async #load(what, open) {
+    try {
+      await open();
+    } catch (error) {
+      console.warn(`${what} did not load:`, error);
+      showToast({ text: `${what} did not load. Check that the server runs, then try again.`, isFailure: true });
+    }
+  }
+
+  /** What a person can set, by its name. The palette has the same buttons. @param {Me} me @returns {[string, () => Promise<void>][]} */
+  #settings({ can, sessions }) {
+    /** @type {[string, () => Promise<void>][]} */
+    const settings = [];
+    if (hasPush()) settings.push(["Notifications", async () => (await import("./push-settings.js")).showPushSettings(this.#server)]);
+    // The server answers others by 403.
+    if (can.includes("admin") && sessions.includes("*")) settings.push(["Webhooks", async () => (await import("./webhooks.js")).showWebhooks(this.#server)]);
+    return settings;
   }
 
   /** Offers a share link to what is open. */
-  async #openShare() {
-    try {
+  #openShare() {
+    return this.#load("The share dialog", async () => {
       const [{ showShare }] = await Promise.all([import("./share.js"), loadStyle("share.css")]);
       showShare(this.#server, this.#token);
-    } catch (error) {
-      console.warn("The share dialog did not load:", error);
-      showToast({ text: "The share dialog did not load. Check that the server runs, then try again.", isFailure: true });
-    }
+    });
   }
 
   /** @param {string} token */
@@ -106,6 +139,7 @@ export class Account {
   async ask() {
     this.#isAsking = true;
     this.#menu.hidden = this.#share.hidden = true;
+    render(nothing, this.#menu);
     // The provider has sent the person back: the page begins again, with the token and where it was.
     if (await finish()) return location.reload();
     let failure = takeFailure();
@@ -149,11 +183,26 @@ export class Account {
           ${row("Name", name)}${row("Subject", sub)}${row("May", listed(can))}${row("Audience", audience)}${row("Sessions", listed(sessions))}
           ${runs.length > 0 ? row("Runs", listed(runs)) : nothing}${row("Agents", listed(agents))}${row("Owner", owner)}${owners ? row("Owners", listed(owners)) : nothing}${row("Until", until)}
         </dl>
-        ${this.#token.hasToken ? html`<button type="button" class="button small" id="sign-out" @click=${() => this.#signOut()}>Sign out</button>` : html`<p class="hint">A proxy in front of the server signed you in.</p>`}
+        <p class="row">${this.#settings(me).map(([name, open]) => html`<button type="button" class="button small" data-setting=${name} @click=${() => this.#openSetting(name, open)}>${name}…</button>`)}</p>
+        ${this.#token.hasToken ? html`<button type="button" class="button small" id="sign-out" @click=${() => void this.#signOut()}>Sign out</button>` : html`<p class="hint">A proxy in front of the server signed you in.</p>`}
       </div>`, this.#menu);
   }
 
-  #signOut() {
+  /**
+   * @param {string} name
+   * @param {() => Promise<void>} open
+   */
+  #openSetting(name, open) {
+    query("#account-menu", HTMLElement).hidePopover();
+    return this.#load(name, async () => {
+      await loadStyle("settings.css");
+      await open();
+    });
+  }
+
+  async #signOut() {
+    // Another person may sign in here, whom the messages are not for.
+    if (await hasWorker()) await this.#load("Notifications", async () => (await import("./push.js")).pushOf(this.#server).turnOff());
     const elsewhere = forget();
     this.#token.set("");
     // Nothing that the token showed stays in the page.

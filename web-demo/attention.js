@@ -7,6 +7,8 @@ const ICON_PX = 64;
 
 /** Notifications need the user's permission. The page asks only on a click. */
 export const notifications = {
+  /** Whether the service worker shows them: see push.js. */
+  arePushed: false,
   /** @returns {"granted" | "denied" | "default" | "unsupported"} */
   get permission() {
     return typeof Notification === "undefined" ? "unsupported" : Notification.permission;
@@ -75,7 +77,7 @@ export class Attention {
     this.#drawTitle();
     const fresh = items.filter(({ key }) => this.#known !== undefined && !this.#known.has(key));
     this.#known = isRead ? new Set(items.map(({ key }) => key)) : undefined;
-    if (document.hasFocus() || notifications.permission !== "granted") return;
+    if (document.hasFocus() || notifications.arePushed || notifications.permission !== "granted") return;
     for (const item of fresh) {
       const notification = new Notification(item.title, { body: item.entry.title || item.entry.id, tag: item.key });
       notification.onclick = () => {

@@ -108,6 +108,7 @@ function knownCommands(host) {
     action("Needs you", "inbox", () => host.showView("inbox"), "g i"),
     action("New session", "plus", host.create),
     ...(document.querySelector("#share:not([hidden])") ? [action("Share…", "link", click("#share"))] : []),
+    ...[...document.querySelectorAll("[data-setting]")].map((button) => action(toText(button.textContent), "help", () => /** @type {HTMLElement} */ (button).click())),
     action("Open a recording…", "document", host.openRecording),
     ...panels.names.map(([name, label]) => action(label, "panel", () => host.showPanel(name), { trace: "g t", events: "g e" }[name])),
     action("Panel in full width", "expand", () => panels.setFull(!panels.isFull)),

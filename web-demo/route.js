@@ -17,6 +17,7 @@
  * @property {MainView} [view] The main view over the conversation.
  * @property {string} [agent] The teammate of the transcript.
  * @property {{ id: string, runId?: string }} [artifact] The open artifact of the panel.
+ * @property {{ id: string, runId?: string }} [action] The decision to go to.
  * @property {string} [event] The selected event: `<sequence>` of the focused run, or `<run>:<sequence>`.
  */
 
@@ -31,10 +32,12 @@ const VIEWS = ["inbox", "transcript", "compare"];
  */
 export function parse(hash) {
   const query = new URLSearchParams(hash.replace(/^#/, ""));
-  const at = query.get("at");
+  const [at, action] = [query.get("at"), query.get("action")];
+  const [session, run] = [query.get("session") || undefined, query.get("run") || undefined];
   return {
-    session: query.get("session") || undefined,
-    run: query.get("run") || undefined,
+    session,
+    // Messages name the run of a session, too.
+    run: session === undefined ? run : undefined,
     audience: AUDIENCES.find((name) => name === query.get("audience")) ?? "user",
     at: at !== null && /^\d+$/.test(at) ? Number(at) : null,
     panel: query.get("panel") ?? undefined,
@@ -42,6 +45,7 @@ export function parse(hash) {
     view: VIEWS.find((name) => name === query.get("view")),
     agent: query.get("agent") ?? undefined,
     event: query.get("event") ?? undefined,
+    action: action ? { id: action, runId: run } : undefined,
     artifact: parseArtifact(query.get("artifact") ?? ""),
   };
 }

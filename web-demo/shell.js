@@ -147,6 +147,7 @@ export class Shell {
     if (!isSame) return this.#closeTarget();
     this.#drawView();
     this.#openArtifact();
+    this.#goToAction();
   }
 
   /**
@@ -206,10 +207,22 @@ export class Shell {
     if (this.#route.event) void this.#useTool("ps-events", (events) => events.openEvent(this.#route.event));
     if (this.#route.artifact) this.#openArtifact();
     void model.hydrate().then(() => {
+      if (model === this.#model) this.#goToAction();
       if (at === null || model !== this.#model || model.runId === undefined) return;
       this.#followRun(model, model.runId);
       void this.#useTool("ps-scrubber", (scrubber) => void scrubber.goTo(at));
     });
+  }
+
+  /** Goes to the decision of the address, as a notification names it. */
+  #goToAction() {
+    const { action } = this.#route;
+    if (!action || !this.#model) return;
+    const { store } = this.#model;
+    this.#route.action = undefined;
+    this.#panels.showConversation();
+    this.#updateAddress();
+    void import("./go-to-action.js").then(({ goToAction }) => goToAction(action, store, this.#page.conversation), () => {});
   }
 
   /** After the browser went back to before anything was open. */

@@ -99,6 +99,7 @@ const HANDLERS: &[(&str, Route)] = &[
     ("getSchema", |method| on(method, ops::schema)),
     ("getPage", |method| on(method, workbench::index)),
     ("getAsset", |method| on(method, workbench::asset)),
+    ("getPushWorker", |method| on(method, workbench::push_worker)),
 ];
 
 /// The router of every address, with the fallbacks.

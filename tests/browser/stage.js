@@ -203,6 +203,7 @@ async function front(port, holds) {
     if (answer.destroyed) return;
     const { pathname } = new URL(asked.url, "http://front");
     if (pathname === "/") return void serveFile("/assets/", "index.html", answer);
+    if (pathname === "/push-worker.js") return void serveFile("/assets/", "push-worker.js", answer);
     const prefix = Object.keys(ROOTS).find((root) => pathname.startsWith(root));
     if (prefix) return void serveFile(prefix, pathname.slice(prefix.length), answer);
     const behind = request({ port: port(), host: "127.0.0.1", path: asked.url, method: asked.method, headers: asked.headers }, async (response) => {

@@ -146,6 +146,18 @@ async fn the_page_runs_only_its_own_scripts() {
     }
 }
 
+#[tokio::test]
+async fn the_service_worker_covers_the_page_and_is_asked_for_again_after_an_update() {
+    let client = start_local().await;
+    let worker = client.get("/push-worker.js").await;
+    assert_eq!((worker.status, &worker.headers["content-type"]), (200, &"text/javascript; charset=utf-8".parse().unwrap()));
+    let text = String::from_utf8(worker.body).unwrap();
+    assert!(text.contains("addEventListener(\"push\"") && !text.contains("/**") && !text.contains("import"), "{text}");
+    assert_eq!(worker.headers["cache-control"], "no-cache");
+    let known = client.get_with("/push-worker.js", &[("if-none-match", worker.headers["etag"].to_str().unwrap())]).await;
+    assert_eq!(known.status, 304);
+}
+
 /// Returns the addresses that the page names between these two texts.
 fn addresses<'p>(page: &'p str, before: &str) -> Vec<&'p str> {
     page.split(before).skip(1).filter_map(|rest| rest.split('"').next()).collect()

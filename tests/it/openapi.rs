@@ -263,7 +263,7 @@ async fn every_described_status_and_code_occurs() {
         .expect("the end has a cursor");
     client.get(&format!("/v1/runs/r/stream?after={end}")).await;
     client.get_with(&format!("/v1/blobs/{blob}?audience=internal"), &[("range", "bytes=0-3")]).await;
-    for path in ["/", "/assets/app.js"] {
+    for path in ["/", "/assets/app.js", "/push-worker.js"] {
         client.get_with(path, &[("if-none-match", "*")]).await;
     }
     let upgrade = |more: &str| {

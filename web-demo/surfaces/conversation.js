@@ -176,7 +176,9 @@ export class Conversation extends Surface {
    */
   reveal(key) {
     const [row] = this.#rowModel?.rowsOf(key) ?? [];
-    if (row) this.#list?.scrollToRow(row);
+    if (!row) return;
+    this.#restored = undefined;
+    this.#list?.scrollToRow(row);
   }
 
   #updateEndButton() {

@@ -44,6 +44,11 @@ pub async fn index(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Re
     Ok(response)
 }
 
+/// `GET /push-worker.js`: the service worker of Web Push. From here it covers the whole page.
+pub async fn push_worker(headers: HeaderMap) -> Result<Response, Problem> {
+    file("push-worker.js", ASK, &headers)
+}
+
 /// `GET /assets/{*file}`
 pub async fn asset(uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
     let name = uri.path().trim_start_matches("/assets/");

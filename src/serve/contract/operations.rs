@@ -577,6 +577,12 @@ pub static OPERATIONS: &[Operation] = &[
     Operation::new(Method::GET, "/", Public, "getPage", "page")
         .with_summary("The page that shows runs.")
         .with_responses(&[ResponseSpec { status: 200, meaning: "The page.", content: &[("text/html", Content::Text)] }, NOT_MODIFIED]),
+    Operation::new(Method::GET, "/push-worker.js", Public, "getPushWorker", "page")
+        .with_summary("The service worker of the page, which shows what the server pushes.")
+        .with_responses(&[
+            ResponseSpec { status: 200, meaning: "The script.", content: &[("text/javascript", Content::Text)] },
+            NOT_MODIFIED,
+        ]),
     Operation::new(Method::GET, "/assets/{*file}", Public, "getAsset", "page")
         .with_summary("A script, a style or another file of the page.")
         .with_parameters(&[&[ASSET]])

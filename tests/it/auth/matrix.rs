@@ -150,6 +150,7 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("GET",    "/schema/{*file}",                  "/schema/problem.schema.json", "",  [200; 11]),
     ("GET",    "/",                                "/",                          "",   [200; 11]),
     ("GET",    "/assets/{*file}",                  "/assets/app.js",             "",   [200; 11]),
+    ("GET",    "/push-worker.js",                  "/push-worker.js",            "",   [200; 11]),
 ];
 
 const FACT: &str = r#"{"type":"text.delta","payload":{"text":"more"}}"#;

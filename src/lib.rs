@@ -76,6 +76,8 @@ pub mod record;
 
 pub mod links;
 
+pub mod marks;
+
 pub mod notify;
 
 pub mod cluster;

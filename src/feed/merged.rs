@@ -93,6 +93,16 @@ pub fn sequence_at(store: &dyn Store, log: &LogId, epoch: Epoch, at: Sequence) -
     Ok((before.plus(rows).min(last), before < last))
 }
 
+/// The position in commit order of a sequence of a log. `None`: the log is shorter, or has another epoch.
+///
+/// # Errors
+/// [`StoreError`] from the store.
+pub fn order_of(store: &dyn Store, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<Sequence>, StoreError> {
+    let Some(position) = store.position_of(log, epoch, sequence)? else { return Ok(None) };
+    let before = store.locate(log, epoch, position.saturating_sub(1))?;
+    Ok(Some(order_position(position, sequence.0.saturating_sub(before.0))))
+}
+
 impl MergedLogs<'_> {
     /// The first events after `after` and before `before` that the filter accepts.
     ///

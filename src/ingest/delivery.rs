@@ -260,6 +260,8 @@ pub struct BeginOwner {
     pub owner: Option<OwnerId>,
     /// Whether the request names the owner. A session that has another one refuses it then.
     pub is_requested: bool,
+    /// The `sub` of the token that begins it.
+    pub created_by: Option<Box<str>>,
 }
 
 /// The runs and sessions that a caller may write to.

@@ -64,6 +64,9 @@ impl LogWriter {
         };
         self.summary.extension.owner = match session.cloned() {
             Some(session) => {
+                if sessions.created_order(&session).is_none() {
+                    self.summary.extension.created_by.clone_from(&begin.created_by);
+                }
                 let claim = self.claim(sessions, &session, self.summary.parent_session_id.as_ref(), begin);
                 let owner = claim.as_ref().clone();
                 self.claim = Some((session, claim));

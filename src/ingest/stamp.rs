@@ -9,11 +9,11 @@ use super::rows::EncodedRows;
 use super::writer::{EventIds, LogWriter};
 use crate::environment::Environment;
 use crate::guard::{Guarded, Policy};
-use crate::log::commit::{Preview, Summary, count_of};
+use crate::log::commit::{Preview, Summary, SummaryExtension, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction, PendingDetail, WaitState};
 use crate::log::hash_chain::ChainEnd;
 use crate::log::{Blob, LogId, StoreError};
-use crate::model::decided_by::{DECIDED_BY, DecidedBy, RESOLVED_BY, by_runtime, is_by_runtime};
+use crate::model::decided_by::{DECIDED_BY, DecidedBy, RESOLVED_BY, UPDATED_BY, by_runtime, is_by_runtime};
 use crate::model::fact::RunFact;
 use crate::model::halves::Halves;
 use crate::model::time::parse_time;
@@ -52,6 +52,10 @@ pub(super) struct Stamped {
     /// The first [`VIOLATIONS_MAX`] violations, and the number of further ones.
     pub violations: Vec<Violation>,
     pub violations_omitted: u64,
+    /// Per audience, the last envelope that is news.
+    news: [Option<Sequence>; 3],
+    /// What the audiences had seen before, and the log's last sequence then.
+    before: ([Sequence; 3], Sequence),
     has_drafts: bool,
     received_at: Box<str>,
     scratch: Scratch,
@@ -61,7 +65,9 @@ impl LogWriter {
     /// Begins to stamp about this many drafts.
     pub fn begin_stamp(&mut self, context: StampContext<'_>, drafts: usize) -> Stamped {
         self.event_ids.millis = u64::try_from(context.now.as_millisecond()).unwrap_or(0);
-        let mut stamped = Stamped { received_at: ReceivedAt::from(context.now).to_string().into(), ..Stamped::default() };
+        let before = (self.summary.seen_last, self.summary.last_sequence);
+        let received_at = ReceivedAt::from(context.now).to_string().into();
+        let mut stamped = Stamped { received_at, before, ..Stamped::default() };
         stamped.rows.reserve(drafts);
         stamped
     }
@@ -132,6 +138,8 @@ impl LogWriter {
         for (preview, seen) in [(&mut summary.run_for_user, user), (&mut summary.run_for_dashboard, dashboard)] {
             *preview = (!seen.is_same(&summary.run)).then(|| Box::new(seen.clone()));
         }
+        let (seen, last) = stamped.before;
+        summary.note_news(stamped.news, seen, last, i64::try_from(self.event_ids.millis).unwrap_or(i64::MAX));
         summary.last_activity = Some(received_at.clone());
         summary.started_at.get_or_insert_with(|| received_at.clone());
         match summary.run.status.is_end() {
@@ -160,6 +168,9 @@ impl LogWriter {
         if let Some(claimed) = draft.extra.shift_remove(DECIDED_BY).filter(|claimed| !is_by_runtime(claimed)) {
             draft.extra.entry(RESOLVED_BY).or_insert(claimed);
         }
+        if matches!(draft.event_type, EventType::SessionOpened | EventType::SessionHydrated | EventType::SessionUpdated) {
+            self.keep_from_persons(draft);
+        }
         if matches!(draft.event_type, EventType::ActionReminded | EventType::ActionEscalated) {
             // Only the server reminds.
             draft.payload = Payload::empty(&draft.event_type);
@@ -173,6 +184,21 @@ impl LogWriter {
                 draft.set(DECIDED_BY, decision.decided_by.as_ref().map(DecidedBy::to_value));
             }
             None => draft.payload.insert(DECIDED_BY, by_runtime(now)),
+        }
+    }
+
+    /// Renames what only persons say of a session, in what its source says, and keeps a person's title from its source.
+    fn keep_from_persons(&self, draft: &mut Draft) {
+        let take = |draft: &mut Draft, member| draft.payload.remove(member).or_else(|| draft.extra.shift_remove(member));
+        for member in [UPDATED_BY, "titleFrom"] {
+            take(draft, member);
+        }
+        let has_title = matches!(self.id, LogId::Session(_)) && self.summary.extension.title.is_some();
+        let title = has_title.then_some(("title", "sourceTitle"));
+        for (member, becomes) in title.into_iter().chain([("archived", "sourceArchived")]) {
+            if let Some(claimed) = take(draft, member) {
+                draft.payload.insert(becomes, claimed);
+            }
         }
     }
 
@@ -218,7 +244,7 @@ struct RowEncoder<'w> {
 impl RowEncoder<'_> {
     /// Assigns a sequence to one guarded draft, and encodes its row with each audience's view.
     fn encode(&mut self, guarded: Guarded<'_>, stamped: &mut Stamped) {
-        let Stamped { rows, received_at, scratch, .. } = stamped;
+        let Stamped { rows, received_at, scratch, news, .. } = stamped;
         let (mut draft, bodies) = guarded.into_parts();
         let sequence = self.summary.last_sequence.next();
         add_missing_id(&mut draft, sequence);
@@ -231,8 +257,12 @@ impl RowEncoder<'_> {
         rows.push(sequence, self.summary.seen_last, views);
         let whole = views[Audience::Internal.index()].unwrap_or_default();
         self.hash_chain.push(sequence, whole, is_decision(&envelope.draft));
+        let is_news = !is_by_person(&envelope.draft);
         for (i, view) in views.iter().enumerate() {
             if view.is_some() {
+                if is_news {
+                    news[i] = Some(sequence);
+                }
                 // A counted failure reveals nothing about the state of the run.
                 if let Some(run) = self.seen_runs.get_mut(i).filter(|_| visibilities[i] != Visibility::Counted) {
                     let of = &envelope.draft;
@@ -276,7 +306,9 @@ impl RowEncoder<'_> {
         if envelope.draft.event_type.begins_run(&envelope.draft.phase) && self.summary.agent.is_none() {
             self.summary.agent.clone_from(&envelope.draft.ids.agent);
         }
-        if visibilities[Audience::User.index()] == Visibility::Body {
+        if is_by_person(&envelope.draft) {
+            update_by_person(&mut self.summary.extension, &envelope.draft);
+        } else if visibilities[Audience::User.index()] == Visibility::Body {
             update_preview(&mut self.summary.preview, &envelope.draft);
         }
         let of = &envelope.draft.ids;
@@ -305,6 +337,11 @@ impl RowEncoder<'_> {
             }
         }
     }
+}
+
+/// Whether a person renamed or archived the session. Of other drafts, none has the member: only the server writes it.
+fn is_by_person(draft: &Draft) -> bool {
+    draft.event_type == EventType::SessionUpdated && draft.payload.contains_key(UPDATED_BY)
 }
 
 /// Whether the draft decides an action, or reports that a runtime did.
@@ -449,7 +486,8 @@ fn update_preview(preview: &mut Preview, draft: &Draft) {
             }
         }
         EventType::SessionOpened | EventType::SessionUpdated | EventType::RunStarted => {
-            if let Some(title) = draft.member("title").and_then(MemberRef::text) {
+            let title = draft.member("sourceTitle").or_else(|| draft.member("title"));
+            if let Some(title) = title.and_then(MemberRef::text) {
                 preview.set_title(title);
             }
             preview.unread = draft.member("unread").and_then(|unread| count_of(&unread.to_value())).or(preview.unread);
@@ -459,6 +497,16 @@ fn update_preview(preview: &mut Preview, draft: &Draft) {
         }
         _ => {}
     }
+}
+
+/// Updates what a person did to the session, by the fact of it: its title has passed the guard.
+fn update_by_person(extension: &mut SummaryExtension, draft: &Draft) {
+    match draft.member("titleFrom").and_then(MemberRef::text) {
+        Some("user") => extension.title = draft.member("title").and_then(MemberRef::text).map(Into::into),
+        Some(_) => extension.title = None,
+        None => {}
+    }
+    extension.archived = draft.member("archived").and_then(MemberRef::flag).unwrap_or(extension.archived);
 }
 
 /// Adds a missing id: a handoff, review or worker notification gets its sequence, a team its name.

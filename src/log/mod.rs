@@ -33,6 +33,7 @@ pub mod erased;
 pub mod hash_chain;
 pub mod journal;
 pub mod list_changes;
+pub mod marks;
 pub mod memory;
 pub mod moves;
 pub mod pending_actions;

@@ -51,6 +51,13 @@ impl EntryChange {
     }
 }
 
+/// The id of an entry of this table; `None` for any other state entry.
+#[must_use]
+pub fn id_of<R: StateRecord>(key: &[u8]) -> Option<&str> {
+    let key = key.strip_prefix(KEY_PREFIX.as_bytes())?.strip_prefix(R::TABLE.as_bytes())?.strip_prefix(b":")?;
+    std::str::from_utf8(key).ok()
+}
+
 fn key<R: StateRecord>(id: &str) -> String {
     format!("{KEY_PREFIX}{}:{id}", R::TABLE)
 }
@@ -63,11 +70,39 @@ fn table_of(key: &str) -> &str {
 /// The entries of all tables.
 #[derive(Default)]
 pub struct ServerState {
-    entries: RwLock<BTreeMap<String, Bytes>>,
-    /// The changes of each table since the start.
-    versions: RwLock<HashMap<Box<str>, u64>>,
+    tables: RwLock<Tables>,
     changes: watch::Sender<u64>,
     erased: ErasedLogs,
+}
+
+#[derive(Default)]
+struct Tables {
+    entries: BTreeMap<String, Bytes>,
+    counts: HashMap<Box<str>, TableCounts>,
+}
+
+#[derive(Default, Clone, Copy)]
+struct TableCounts {
+    entries: usize,
+    /// Changes since the start.
+    changes: u64,
+}
+
+impl Tables {
+    fn set(&mut self, key: &str, value: Option<Bytes>) {
+        let has = value.is_some();
+        let had = match value {
+            Some(value) => self.entries.insert(key.to_owned(), value).is_some(),
+            None => self.entries.remove(key).is_some(),
+        };
+        let counts = self.counts.entry(table_of(key).into()).or_default();
+        counts.changes += 1;
+        counts.entries = counts.entries + usize::from(has) - usize::from(had);
+    }
+
+    fn counts_of<R: StateRecord>(&self) -> TableCounts {
+        self.counts.get(R::TABLE).copied().unwrap_or_default()
+    }
 }
 
 impl ServerState {
@@ -80,7 +115,7 @@ impl ServerState {
             let name = std::str::from_utf8(key).map_err(|error| StoreError::unreadable(&LogId::of_server(), key, &error))?;
             if name.starts_with(KEY_PREFIX) {
                 self.note_erased(name, Some(value));
-                self.entries.write().insert(name.to_owned(), value.clone());
+                self.tables.write().set(name, Some(value.clone()));
             }
         }
         Ok(())
@@ -93,23 +128,19 @@ impl ServerState {
         if ours.is_empty() {
             return;
         }
-        let (mut entries, mut versions) = (self.entries.write(), self.versions.write());
+        let mut tables = self.tables.write();
         for (key, value) in ours {
-            *versions.entry(table_of(key).into()).or_default() += 1;
             self.note_erased(key, value.as_ref());
-            match value {
-                Some(value) => entries.insert(key.to_owned(), value.clone()),
-                None => entries.remove(key),
-            };
+            tables.set(key, value.clone());
         }
-        drop((entries, versions));
+        drop(tables);
         self.changes.send_modify(|count| *count += 1);
     }
 
     /// The entry with this id; `None` also for one that this version cannot read.
     #[must_use]
     pub fn get<R: StateRecord>(&self, id: &str) -> Option<R> {
-        let value = self.entries.read().get(&key::<R>(id)).cloned()?;
+        let value = self.tables.read().entries.get(&key::<R>(id)).cloned()?;
         read::<R>(id, &value)
     }
 
@@ -117,10 +148,10 @@ impl ServerState {
     #[must_use]
     pub fn all<R: StateRecord>(&self, prefix: &str) -> Vec<(String, R)> {
         let (table, from) = (key::<R>(""), key::<R>(prefix));
-        let entries = self.entries.read();
-        let found = entries.range(from.clone()..).take_while(|(key, _)| key.starts_with(&from));
+        let tables = self.tables.read();
+        let found = tables.entries.range(from.clone()..).take_while(|(key, _)| key.starts_with(&from));
         let found: Vec<_> = found.map(|(key, value)| (key[table.len()..].to_owned(), value.clone())).collect();
-        drop(entries);
+        drop(tables);
         found.into_iter().filter_map(|(id, value)| read::<R>(&id, &value).map(|record| (id, record))).collect()
     }
 
@@ -128,13 +159,28 @@ impl ServerState {
     #[must_use]
     pub fn count<R: StateRecord>(&self, prefix: &str) -> usize {
         let from = key::<R>(prefix);
-        self.entries.read().range(from.clone()..).take_while(|(key, _)| key.starts_with(&from)).count()
+        self.tables.read().entries.range(from.clone()..).take_while(|(key, _)| key.starts_with(&from)).count()
+    }
+
+    /// The number of entries of a table.
+    #[must_use]
+    pub fn length<R: StateRecord>(&self) -> usize {
+        self.tables.read().counts_of::<R>().entries
+    }
+
+    /// The ids of a table's entries that `wanted` takes.
+    #[must_use]
+    pub fn ids<R: StateRecord>(&self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let table = key::<R>("");
+        let tables = self.tables.read();
+        let keys = tables.entries.range(table.clone()..).map_while(|(key, _)| key.strip_prefix(&table));
+        keys.filter(|id| wanted(id)).map(str::to_owned).collect()
     }
 
     /// A number that grows with each change of an entry of a table.
     #[must_use]
     pub fn version<R: StateRecord>(&self) -> u64 {
-        self.versions.read().get(R::TABLE).copied().unwrap_or(0)
+        self.tables.read().counts_of::<R>().changes
     }
 
     /// What was erased lately.
@@ -146,7 +192,7 @@ impl ServerState {
     /// Whether an erasure of several logs is under way.
     #[must_use]
     pub fn is_being_erased(&self, target: &ErasureTarget) -> bool {
-        self.entries.read().contains_key(&key::<ErasureRecord>(&target.key()))
+        self.tables.read().entries.contains_key(&key::<ErasureRecord>(&target.key()))
     }
 
     fn note_erased(&self, key: &str, value: Option<&Bytes>) {

@@ -13,10 +13,11 @@
 //! actions below a session are summed on demand ([`Sessions::pending_below`]), so a commit does no work for the
 //! ancestors.
 //!
-//! A run of a session costs about 90 bytes plus its id, a session of one run about 170 bytes plus its id; a run without a session costs
-//! nothing. The committer waits for readers of the index. So a reader holds the lock only while it copies the ids of
+//! A run of a session costs about 120 bytes plus its id, a session of one run about 350 bytes plus its id; a run without a
+//! session costs nothing. The committer waits for readers of the index. So a reader holds the lock only while it copies the ids of
 //! one session's runs or children.
 
+mod orders;
 mod owners;
 mod pending_below;
 mod session;
@@ -24,6 +25,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+pub use orders::{ListPlace, SessionSort};
 pub use owners::{OwnerUse, SessionClaim};
 pub use pending_below::PendingBelow;
 pub use session::{PreviewSources, SessionOverview};
@@ -31,7 +33,8 @@ pub use session::{PreviewSources, SessionOverview};
 use super::moves::Moves;
 use super::summary::Summary;
 use super::{LogId, LogKind, Store, StoreError};
-use crate::model::{Audience, RunId, SessionId};
+use crate::model::{AgentId, Audience, RunId, SessionId};
+use orders::Orders;
 use owners::Owners;
 use parking_lot::{Mutex, RwLock};
 use pending_below::{ActionCounts, Node, sum_pending_below};
@@ -45,6 +48,9 @@ const PAGE: usize = 1024;
 /// Ancestors of a session that are notified of its new and erased logs. It bounds the work of a commit.
 pub const ANCESTORS_MAX: usize = 256;
 
+/// Agents of which all runs share one copy of the id.
+const SHARED_AGENTS_MAX: usize = 4096;
+
 /// The sessions of one store.
 #[derive(Default)]
 pub struct Sessions {
@@ -57,7 +63,11 @@ pub struct Sessions {
 struct SessionTable {
     /// Ordered, so that those of a pattern are found. Boxed, because a table of many has room for twice as many.
     sessions: BTreeMap<SessionId, Box<Session>>,
-    by_created: BTreeMap<u64, SessionId>,
+    orders: Orders,
+    /// The sessions that each `sub` began.
+    creators: BTreeMap<Arc<str>, BTreeSet<SessionId>>,
+    /// The first agents of runs: all runs of one of them share one copy of its id.
+    agents: HashSet<AgentId>,
     children: HashMap<SessionId, HashSet<SessionId>>,
     /// The sessions with pending actions in their own logs.
     with_pending: BTreeSet<SessionId>,
@@ -151,10 +161,16 @@ impl Sessions {
         if is_owned {
             inner.owners.replace_log(before, Some(now));
         }
-        let is_member =
-            |before: &&Summary| session_of(log, before) == session && before.parent_session_id == now.parent_session_id;
+        let is_member = |before: &&Summary| {
+            session_of(log, before) == session
+                && before.parent_session_id == now.parent_session_id
+                && before.agent == now.agent
+                && before.extension.created_by == now.extension.created_by
+        };
         if let (Some(session), true) = (session, before.is_some_and(|before| is_member(&before))) {
+            let is_archived = (log.kind() == LogKind::Session).then_some(now.extension.archived);
             inner.update(session, |session| {
+                session.archived = is_archived.unwrap_or(session.archived);
                 session.update_log(log, created, stats);
             });
             return affected;
@@ -187,12 +203,52 @@ impl Sessions {
         affected
     }
 
-    /// Up to `limit` sessions created before `before`, newest first, each with its creation order.
+    /// Up to `limit` sessions before a place, newest first. `archived`: only those that are, or are not.
     #[must_use]
-    pub fn list(&self, before: Option<u64>, limit: usize) -> Vec<(u64, SessionId)> {
-        let inner = self.inner.read();
-        let older = inner.by_created.range(..before.unwrap_or(u64::MAX)).rev().take(limit);
-        older.map(|(place, session)| (*place, session.clone())).collect()
+    pub fn list(
+        &self,
+        sort: SessionSort,
+        archived: Option<bool>,
+        before: Option<ListPlace>,
+        limit: usize,
+    ) -> Vec<(ListPlace, SessionId)> {
+        self.inner.read().orders.list(sort, archived, before, limit)
+    }
+
+    /// The places of these sessions, newest first, without those that do not exist.
+    #[must_use]
+    pub fn placed(&self, sessions: impl IntoIterator<Item = SessionId>, sort: SessionSort) -> Vec<(ListPlace, SessionId)> {
+        let mut placed = Vec::new();
+        let mut sessions = sessions.into_iter();
+        loop {
+            let inner = self.inner.read();
+            let mut step = sessions.by_ref().take(PAGE).peekable();
+            if step.peek().is_none() {
+                break;
+            }
+            placed.extend(step.filter_map(|session| Some((inner.sessions.get(&session)?.placement()?.place(sort), session))));
+        }
+        placed.sort_unstable_by(|a, b| b.cmp(a));
+        placed.dedup();
+        placed
+    }
+
+    /// The sessions that tokens of this `sub` began.
+    #[must_use]
+    pub fn created_by(&self, sub: &str) -> Vec<SessionId> {
+        self.inner.read().creators.get(sub).into_iter().flatten().cloned().collect()
+    }
+
+    /// The logs that may have the newest news of a session for this audience, by kind and creation order, newest first.
+    #[must_use]
+    pub fn news_logs(&self, session: &SessionId, audience: Audience) -> Vec<(LogKind, u64)> {
+        self.inner.read().sessions.get(session).map_or_else(Vec::new, |session| session.news_logs(audience))
+    }
+
+    /// The oldest logs of a session, by kind and creation order.
+    #[must_use]
+    pub fn oldest_logs(&self, session: &SessionId, max: usize) -> Vec<(LogKind, u64)> {
+        self.inner.read().sessions.get(session).map_or_else(Vec::new, |session| session.oldest_logs(max))
     }
 
     /// The session's place in the order of creation; `None` when it does not exist.
@@ -404,10 +460,32 @@ impl SessionTable {
         let parent = summary.parent_session_id.as_ref().filter(|parent| *parent != session);
         let parent = parent.map(|parent| self.children.get_key_value(parent).map_or(parent, |(known, _)| known).clone());
         let owner = summary.extension.owner.as_ref().map(|owner| self.owners.known(owner));
+        let agent = summary.agent.as_ref().filter(|_| log.kind() == LogKind::Run).map(|agent| self.known_agent(agent));
+        let creator = summary.extension.created_by.as_deref().map(|sub| match self.creators.get_key_value(sub) {
+            Some((known, _)) => known.clone(),
+            None => sub.into(),
+        });
+        let is_archived = (log.kind() == LogKind::Session).then_some(summary.extension.archived);
         self.update(session, |session| {
             session.owner = session.owner.take().or(owner);
-            session.upsert_log(log, created, parent, stats);
+            session.archived = is_archived.unwrap_or(session.archived);
+            if let Some(sub) = creator
+                && session.created_by.as_ref().is_none_or(|(began, _)| created <= *began)
+            {
+                session.created_by = Some((created, sub));
+            }
+            session.upsert_log(log, created, parent, agent, stats);
         });
+    }
+
+    fn known_agent(&mut self, agent: &AgentId) -> AgentId {
+        if let Some(known) = self.agents.get(agent) {
+            return known.clone();
+        }
+        if self.agents.len() < SHARED_AGENTS_MAX {
+            self.agents.insert(agent.clone());
+        }
+        agent.clone()
     }
 
     fn remove_log(&mut self, session: &SessionId, log: &LogId) {
@@ -419,15 +497,26 @@ impl SessionTable {
         let session = self.sessions.entry(id.clone()).or_default();
         let (place, parent) = (session.created, session.parent.as_ref().map(|(_, parent)| parent.clone()));
         let (before, was_owned) = (session.totals().actions, session.owner.is_some());
+        let (from, creator) = (session.placement(), session.created_by.as_ref().map(|(_, sub)| sub.clone()));
         change(session);
         let asks = session.totals().actions;
         let first = session.first_created();
         let now = session.parent.as_ref().map(|(_, parent)| parent.clone());
         session.created = first.unwrap_or(0);
-        if first != Some(place) {
-            // A new session has order 0, at which there is no entry.
-            self.by_created.remove(&place);
-            self.by_created.extend(first.map(|first| (first, id.clone())));
+        self.orders.replace(id, from, session.placement());
+        let creator_now = session.created_by.as_ref().map(|(_, sub)| sub.clone());
+        if creator_now != creator {
+            if let Some(sub) = creator
+                && let Some(began) = self.creators.get_mut(&sub)
+            {
+                began.remove(id);
+                if began.is_empty() {
+                    self.creators.remove(&sub);
+                }
+            }
+            if let Some(sub) = creator_now {
+                self.creators.entry(sub).or_default().insert(id.clone());
+            }
         }
         if let Some(owner) = session.owner.clone().filter(|_| first != Some(place) || !was_owned) {
             self.owners.move_session(&owner, id, place, first);

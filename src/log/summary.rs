@@ -61,7 +61,7 @@ pub struct Summary {
 }
 
 /// The fields of a [`SummaryExtension`], one byte each by default, as [`stored::save_extended`] needs it.
-const EXTENSION_FIELDS: usize = 8;
+const EXTENSION_FIELDS: usize = 12;
 
 /// What a summary has that earlier releases did not store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +85,28 @@ pub struct SummaryExtension {
     /// The queue positions of open approvals that are not handed out.
     #[serde(default)]
     pub held: BTreeSet<u64>,
+    /// The title that a person gave the session. In the log of the session only.
+    #[serde(default)]
+    pub title: Option<Box<str>>,
+    /// Whether a person archived the session. In the log of the session only.
+    #[serde(default)]
+    pub archived: bool,
+    /// The `sub` of the token that began the session with this log.
+    #[serde(default)]
+    pub created_by: Option<Box<str>>,
+    /// `None`: the log's last envelope is news to all audiences.
+    #[serde(default)]
+    pub news: Option<Box<News>>,
+}
+
+/// Per audience, the last envelope that is news, and when it came. What a person does to a session is no news.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct News {
+    /// [`Sequence::NONE`] for an audience without any.
+    pub last: [Sequence; 3],
+    /// In milliseconds since 1970.
+    pub at: [i64; 3],
 }
 
 /// The prefix of the keys of pending actions that the summary does not list. A value has a bit for each audience.
@@ -219,6 +241,52 @@ impl Summary {
         }
     }
 
+    /// The last envelope that is news, and when it came, per audience.
+    #[must_use]
+    pub fn news(&self) -> News {
+        self.news_before(self.seen_last, self.last_sequence)
+    }
+
+    /// [`Self::news`] when the log ended at `last` and the audiences had seen `seen`.
+    ///
+    /// An earlier version stored no news. Where its last envelope is hidden from an audience, no time of it may show in
+    /// lists. So its time is that of the run's end or start, which all audiences see.
+    fn news_before(&self, seen: [Sequence; 3], last: Sequence) -> News {
+        if let Some(news) = &self.extension.news {
+            return (**news).clone();
+        }
+        let of = |time: &Option<Box<str>>| {
+            let time = time.as_deref().and_then(|time| time.parse::<jiff::Timestamp>().ok());
+            time.map_or(0, jiff::Timestamp::as_millisecond)
+        };
+        let now = of(&self.last_activity);
+        let boundary = || of(if self.ended_at.is_some() { &self.ended_at } else { &self.started_at });
+        let at = seen.map(|seen| match seen {
+            Sequence::NONE => 0,
+            seen if seen == last => now,
+            _ => boundary(),
+        });
+        News { last: seen, at }
+    }
+
+    /// Notes what is news in an append: per audience, the last such envelope, of the time `now` in milliseconds.
+    ///
+    /// `seen` and `last` are [`Self::seen_last`] and [`Self::last_sequence`] before the append. [`Self::last_activity`] is
+    /// still that of the append before.
+    pub fn note_news(&mut self, newest: [Option<Sequence>; 3], seen: [Sequence; 3], last: Sequence, now: i64) {
+        if newest.iter().all(|newest| *newest == Some(self.last_sequence)) {
+            self.extension.news = None;
+            return;
+        }
+        let mut news = self.news_before(seen, last);
+        for (reader, newest) in newest.into_iter().enumerate() {
+            if let Some(newest) = newest {
+                (news.last[reader], news.at[reader]) = (newest, now);
+            }
+        }
+        self.extension.news = Some(Box::new(news));
+    }
+
     /// The state of the run, as this audience sees it.
     #[must_use]
     pub fn run_for(&self, audience: Audience) -> &RunState {
@@ -280,6 +348,8 @@ fn count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
 
 /// The longest title and preview text, in characters.
 pub const PREVIEW_CHARS_MAX: usize = 160;
+/// The longest title that a person gives a session, in characters.
+pub const SESSION_TITLE_CHARS_MAX: usize = 160;
 
 impl Preview {
     /// Sets the title.

@@ -41,6 +41,7 @@ use crate::ingest::{Ingest, IngestLimits};
 use crate::links::Links;
 use crate::log::commit::Logs;
 use crate::log::{Storage, StoreError};
+use crate::marks::Marks;
 use crate::meter::Counter;
 use crate::model::AgentId;
 use crate::notify::subscription::PushServices;
@@ -183,6 +184,8 @@ pub struct App {
     started: jiff::Timestamp,
     /// The share links.
     pub links: Arc<Links>,
+    /// What each person has read and pinned.
+    pub marks: Arc<Marks>,
     /// Verifies tokens. `None`: every client is anonymous and may do everything.
     pub authenticator: Option<Arc<Authenticator>>,
     /// Signs heads of logs, and exports.
@@ -245,6 +248,7 @@ impl Server {
         let ingest = Arc::new(Ingest::new(logs.clone(), policy, environment).with_limits(limits.ingest));
         let feed = Feed::new(logs.clone(), sizes);
         let links = Arc::new(Links::new(environment, logs.clone(), ingest.clone()));
+        let marks = Arc::new(Marks::new(environment, logs.clone(), ingest.clone()));
         let app = App {
             logs,
             ingest,
@@ -266,6 +270,7 @@ impl Server {
             request_ids: trace::RequestIds::new((environment.random)() as u32),
             started: (environment.now)(),
             links,
+            marks,
             authenticator: None,
             signing_key: Arc::new(SigningKey::generate(environment)),
             origins: Origins::default(),

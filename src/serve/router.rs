@@ -4,7 +4,7 @@ use super::App;
 use super::access::{authorization, origin, sign_in, tickets};
 use super::api::{
     attention, audit, controls, decisions, erase, export, facts, hydrate, keys, links, lists, me, ops, push, session_list,
-    sessions, settle, webhooks, workbench,
+    session_updates, sessions, settle, webhooks, workbench,
 };
 use super::clients::{ag_ui, ai_sdk, copilotkit, view};
 use super::cluster;
@@ -45,6 +45,8 @@ const HANDLERS: &[(&str, Route)] = &[
     ("streamRun", |method| on(method, view::get)),
     ("listSessions", |method| on(method, session_list::sessions)),
     ("getSession", |method| on(method, sessions::session)),
+    ("updateSession", |method| on(method, session_updates::patch)),
+    ("markSession", |method| on(method, session_updates::put_marks)),
     ("getWindow", |method| on(method, sessions::window)),
     ("getTimeline", |method| on(method, sessions::timeline)),
     ("getSessionEvents", |method| on(method, sessions::events)),

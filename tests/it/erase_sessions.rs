@@ -186,7 +186,9 @@ async fn an_id_may_be_used_again_a_day_after_its_erasure() {
     write(&client, "r", "sessionId=s", json!([says("old")])).await;
     erase(&client, "/v1/sessions/s").await;
     clocked.advance(Duration::from_hours(23)).await;
-    let send = async |run: &str| client.post(&format!("/v1/runs/{run}/facts?sessionId=s"), &JSON, json!([says("new")]).to_string()).await;
+    let send = async |run: &str| {
+        client.post(&format!("/v1/runs/{run}/facts?sessionId=s"), &JSON, json!([says("new")]).to_string()).await
+    };
     send("r").await.problem(410, "erased");
     let is_free = async || send("r").await.status == 200;
     clocked.advance_until("the id to be free", Duration::from_mins(30), is_free).await;
@@ -318,7 +320,13 @@ async fn an_erasure_that_a_crash_cuts_off_did_not_begin_or_completes() {
         let client = Client::new(server.at);
         let session = format!("s{round}");
         for n in 0..30 {
-            write(&client, &format!("{session}-{n}"), &format!("sessionId={session}"), json!([says(MARKER), fact("run.finished", json!({}))])).await;
+            write(
+                &client,
+                &format!("{session}-{n}"),
+                &format!("sessionId={session}"),
+                json!([says(MARKER), fact("run.finished", json!({}))]),
+            )
+            .await;
         }
         let erasing = {
             let (client, path) = (client.clone(), format!("/v1/sessions/{session}"));

@@ -473,6 +473,16 @@ impl Client {
         self.send(self.http.delete(format!("http://{}{path}", self.at))).await
     }
 
+    /// Sends `PATCH path` with JSON.
+    pub async fn patch(&self, path: &str, body: &Value) -> Response {
+        self.request(http::Method::PATCH, path, &[], body.to_string()).await
+    }
+
+    /// Sends `PUT path` with JSON.
+    pub async fn put(&self, path: &str, body: &Value) -> Response {
+        self.request(http::Method::PUT, path, &[], body.to_string()).await
+    }
+
     /// Posts a JSON body of facts to a run.
     pub async fn post_facts(&self, run: &str, facts: &Value) -> Response {
         self.post(&format!("/v1/runs/{run}/facts"), &[("content-type", "application/json")], facts.to_string()).await

@@ -79,6 +79,7 @@ mod story;
 mod stream;
 mod streamed;
 mod supervision;
+mod threads;
 mod tls;
 mod translations;
 mod turn_runner;

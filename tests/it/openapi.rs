@@ -92,7 +92,10 @@ async fn send_request(client: &Client, operation: &Operation, path: &str, header
         // A stream does not end: its head is enough.
         Method::GET => client.get_head(path, headers).await,
         Method::DELETE => client.delete(path).await,
-        _ => client.request(operation.method.clone(), path, headers, if operation.accepts_ids { "[]" } else { "{}" }).await,
+        ref method => {
+            let body = if operation.accepts_ids { "[]" } else { "{}" };
+            client.request(method.clone(), path, headers, body).await
+        }
     }
 }
 
@@ -242,13 +245,15 @@ async fn every_described_status_and_code_occurs() {
     }
     exercise_links(&client).await;
     exercise_push(&client).await;
+    exercise_session_updates(&client).await;
     let [made, ..] = exercise_webhooks(&client).await;
     let webhook = format!("/v1/webhooks/{}", made["id"].as_str().expect("the webhook has an id"));
     let redelivery = format!("{webhook}/redeliver");
     let of_controls = ["/v1/runs/r/controls", "/v1/sessions/s/controls", "/v1/controls/c/ack", "/v1/controls/c/nack"];
     let posted = ["/v1/tickets", "/v1/links", "/v1/links/exchange", "/v1/webhooks", &redelivery];
     let posted = of_controls.into_iter().chain(posted).map(|path| format!("POST {path}"));
-    for request in posted.chain(["PUT /v1/push", "DELETE /v1/push"].map(str::to_owned)) {
+    let sent = ["PUT /v1/push", "DELETE /v1/push", "PATCH /v1/sessions/s", "PUT /v1/sessions/s/marks"];
+    for request in posted.chain(sent.map(str::to_owned)) {
         send_raw(&client, &[&format!("{request} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{")]).await;
     }
 
@@ -350,6 +355,26 @@ async fn exercise_links(client: &Client) -> [Value; 4] {
     client.delete("/v1/links/never").await.problem(404, "no_such_link");
     let link = listed["links"][0].clone();
     [made, opened, listed, link]
+}
+
+/// Renames and marks a session, with and without errors. Returns the answers.
+async fn exercise_session_updates(client: &Client) -> [Value; 2] {
+    let (session, marks) = ("/v1/sessions/s", "/v1/sessions/s/marks");
+    for (method, path) in [(Method::PATCH, session), (Method::PUT, marks)] {
+        let send = async |body: String| client.request(method.clone(), path, &[], body).await;
+        send("{".into()).await.problem(400, "not_json");
+        send(" ".repeat(17 * 1024)).await.problem(413, "body_too_large");
+    }
+    client.patch("/v1/sessions/never", &json!({ "title": "T" })).await.problem(404, "no_such_session");
+    client.put("/v1/sessions/never/marks", &json!({ "pinned": true })).await.problem(404, "no_such_session");
+    client.put(marks, &json!({ "readTo": "x" })).await.problem(400, "bad_cursor");
+    client.put(marks, &json!({ "pinned": true })).await.problem(409, "marks_need_token");
+    let renamed = client.patch(session, &json!({ "title": "T" })).await.ok();
+    // Only a server with authentication keeps marks.
+    let (guarded, _files) = crate::auth::start_as_admin().await;
+    guarded.append("r", &[fact("run.started", json!({ "sessionId": "s" }))]).await;
+    let page = guarded.get("/v1/sessions/s/events").await.ok();
+    [renamed, guarded.put(marks, &json!({ "pinned": true, "readTo": page["cursors"][0] })).await.ok()]
 }
 
 /// A question whose deadline has passed, one that changed, and one that can be decided.
@@ -618,7 +643,10 @@ async fn answers_have_their_described_shapes() {
     let webhooks = exercise_webhooks(&client).await;
     let subscription = exercise_push(&client).await;
     let [made, opened, links, link] = exercise_links(&client).await;
+    let [renamed, marks] = exercise_session_updates(&client).await;
     let mut answers = vec![
+        ("SessionLine", renamed),
+        ("Marks", marks),
         ("LinkMade", made),
         ("LinkOpened", opened),
         ("Links", links),

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 pub const DECIDED_BY: &str = "decidedBy";
 /// What a producer's member of that name becomes.
 pub const RESOLVED_BY: &str = "resolvedBy";
+/// The member that names the person who renamed or archived a session.
+pub const UPDATED_BY: &str = "updatedBy";
 
 /// The schema of [`DECIDED_BY`].
 #[must_use]
@@ -148,6 +150,13 @@ fn remove_private(decided_by: &mut Value) {
     if let Some(members) = decided_by.as_object_mut() {
         members.retain(|member, _| !PRIVATE_MEMBERS.contains(&member.as_str()));
     }
+}
+
+/// The member [`UPDATED_BY`] of what a person changes.
+#[must_use]
+pub fn updated_by(person: &Decider, now: jiff::Timestamp) -> Value {
+    let at = ReceivedAt::from(now).to_string().into();
+    DecidedBy { decider: person.clone(), at, seen: None }.to_value()
 }
 
 /// At most [`PERSON_CHARS_MAX`] characters of a name.

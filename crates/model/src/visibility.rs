@@ -5,7 +5,7 @@
 //! can forget to ask.
 
 use super::audience::Audience;
-use super::decided_by::{self, DECIDED_BY};
+use super::decided_by::{self, DECIDED_BY, UPDATED_BY};
 use super::envelope::{Draft, Envelope};
 use super::fact::{MemberRef, Payload, RunFact, WaitStepFact};
 use super::id::EvidenceId;
@@ -190,7 +190,7 @@ pub fn without_call<'d>(envelope: &Envelope<'d>, reader: Audience) -> Envelope<'
     trimmed
 }
 
-/// `envelope` without the person who decided, and without the rule and the receivers of a step, for users. `None`: this
+/// `envelope` without the person who decided or changed a session, and without the rule and the receivers of a step, for users. `None`: this
 /// reader gets it as it is.
 #[must_use]
 pub fn without_person<'d>(envelope: &Envelope<'d>, reader: Audience) -> Option<Envelope<'d>> {
@@ -205,9 +205,11 @@ pub fn without_person<'d>(envelope: &Envelope<'d>, reader: Audience) -> Option<E
         }
         return Some(public);
     }
-    let decided_by = decided_by::without_person(envelope.draft.payload.get(DECIDED_BY)?)?;
+    let (member, person) =
+        [DECIDED_BY, UPDATED_BY].iter().find_map(|member| Some((*member, envelope.draft.payload.get(member)?)))?;
+    let person = decided_by::without_person(person)?;
     let mut public = envelope.clone();
-    public.draft.to_mut().payload.insert(DECIDED_BY, decided_by);
+    public.draft.to_mut().payload.insert(member, person);
     Some(public)
 }
 

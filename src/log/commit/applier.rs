@@ -10,6 +10,7 @@ use super::tail::Log;
 use crate::log::active_runs::ActiveRuns;
 use crate::log::deadlines::Deadlines;
 use crate::log::list_changes::{ListChange, ListChanges};
+use crate::log::marks;
 use crate::log::pending_actions::{PendingActions, Replaced};
 use crate::log::queues::Queues;
 use crate::log::server_state::ServerState;
@@ -106,6 +107,8 @@ impl Applier {
         if log.id.is_of_server() {
             for placed in appends {
                 self.server_state.apply(&placed.append.state);
+                let marked = placed.append.state.iter().filter_map(|(key, _)| marks::session_of(key)).map(ListChange::Session);
+                self.list_changes.record(placed.place.position, marked);
             }
         }
         let (before, is_announced) = log.publish(appends, summary.clone());

@@ -18,7 +18,10 @@ mod tail;
 mod tests;
 
 pub use crate::log::moves::Moves;
-pub use crate::log::summary::{CompactionState, PENDING_KEY_PREFIX, PREVIEW_CHARS_MAX, Preview, Summary, count_of, summary_of};
+pub use crate::log::summary::{
+    CompactionState, PENDING_KEY_PREFIX, PREVIEW_CHARS_MAX, Preview, SESSION_TITLE_CHARS_MAX, Summary, SummaryExtension,
+    count_of, summary_of,
+};
 pub use committer::{Ack, Chain, CommitCounters, CommittedGroup, Submission};
 pub use leadership::Leadership;
 pub use orderer::{Follow, OrderedGroup, Orderer, StoreOnly};

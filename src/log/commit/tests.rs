@@ -4,6 +4,7 @@ use super::*;
 use crate::log::embedded::{EmbeddedStore, Sync};
 use crate::log::journal::{LocalJournal, MemoryJournal};
 use crate::log::memory::MemoryStore;
+use crate::log::sessions::{ListPlace, SessionSort};
 use crate::log::{Append, Commit, META, Place, PlacedAppend};
 use crate::model::SessionId;
 use tokio::sync::oneshot;
@@ -159,7 +160,7 @@ async fn an_erased_log_is_open_like_an_unwritten_one_and_its_session_forgets_it(
     waiting.mark_unchanged();
     write(&logs, &mut groups, &a, summary_of()).await;
     assert_eq!(a.recent_appends_after(Sequence::NONE).1.unwrap()[0].position, 4);
-    assert_eq!(logs.sessions().list(None, 9), [(2, session.clone())]);
+    assert_eq!(logs.sessions().list(SessionSort::Created, None, None, 9), [(ListPlace { at: 0, created: 2 }, session.clone())]);
     assert_eq!(logs.sessions().runs_of(&session), ["b", "a"].map(|name| RunId::new(name).unwrap()));
     // The committer notifies session watchers last.
     waiting.woken().await;

@@ -1,13 +1,15 @@
 //! One session of the index: its logs, and the sums over them.
 
+use super::orders::Placement;
 use super::pending_below::ActionCounts;
 use crate::log::summary::Summary;
 use crate::log::{LogId, LogKind};
-use crate::model::{Audience, OwnerId, RunId, SessionId};
+use crate::model::{AgentId, Audience, OwnerId, RunId, SessionId};
 use crate::source::ledger::Status;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 #[derive(Default)]
 pub(super) struct Session {
@@ -16,6 +18,10 @@ pub(super) struct Session {
     pub parent: Option<(u64, SessionId)>,
     /// Whose the session is.
     pub owner: Option<OwnerId>,
+    /// The creation order of the log that began it, and the `sub` of the token.
+    pub created_by: Option<(u64, Arc<str>)>,
+    /// Whether a person archived it.
+    pub archived: bool,
     /// The session's own log: its creation order, the parent that it names, and its statistics.
     pub own: Option<Box<(u64, Option<SessionId>, LogStats)>>,
     /// Ordered by creation. The index is read newest first, so a run may come at either end.
@@ -28,8 +34,18 @@ pub(super) struct Run {
     pub created: u64,
     pub id: RunId,
     parent: Option<SessionId>,
+    agent: Option<AgentId>,
     pub stats: LogStats,
 }
+
+/// Agents that a session names.
+pub const SESSION_AGENTS_MAX: usize = 16;
+/// The newest runs of a session of which it names the agents.
+const AGENT_RUNS_MAX: usize = 256;
+/// Logs that may have the newest news of a session, by their times.
+pub const NEWS_LOGS_MAX: usize = 32;
+/// Commits of two logs may have the other order than their times, by less than this many milliseconds.
+const NEWS_WITHIN_MS: i64 = 60_000;
 
 /// The preview fields of a log, in the order of [`PreviewSources`].
 const PREVIEW_FIELDS: usize = 5;
@@ -50,28 +66,27 @@ pub(super) struct LogStats {
     /// Whether the server found the run stale.
     stale: [bool; 3],
     has_preview: [bool; PREVIEW_FIELDS],
-    /// Milliseconds since 1970; 0 for none.
-    last_activity: i64,
+    /// When its last news came, in milliseconds since 1970; 0 for none.
+    news: [i64; 3],
 }
 
 impl LogStats {
     pub fn of(summary: &Summary) -> Self {
         let seen = Audience::ALL.map(|audience| summary.run_for(audience));
         let preview = &summary.preview;
-        let time = summary.last_activity.as_deref().and_then(|time| time.parse::<jiff::Timestamp>().ok());
         Self {
             status: seen.map(|run| run.status),
             pending: seen.map(|run| u32::try_from(run.pending.len()).unwrap_or(u32::MAX)),
             unanswered: Audience::ALL.map(|audience| u32::try_from(summary.unanswered(audience)).unwrap_or(u32::MAX)),
             stale: seen.map(|run| run.stale),
             has_preview: [
-                preview.title.is_some(),
+                preview.title.is_some() || summary.extension.title.is_some(),
                 preview.message.is_some(),
                 preview.unread.is_some(),
                 preview.pinned.is_some(),
                 preview.stale.is_some(),
             ],
-            last_activity: time.map_or(0, jiff::Timestamp::as_millisecond),
+            news: summary.news().at,
         }
     }
 }
@@ -89,7 +104,8 @@ pub(super) struct Totals {
     pub stale: [u32; 3],
     /// The newest run that has each preview field.
     newest: [Option<NonZeroU64>; PREVIEW_FIELDS],
-    last_activity: i64,
+    /// When the last news came, per audience.
+    pub news: [i64; 3],
 }
 
 impl Totals {
@@ -114,12 +130,14 @@ impl Totals {
         }
     }
 
-    /// Merges the preview fields of a log. A log never loses a field, and its last activity only grows.
+    /// Merges the preview fields of a log. A log loses no field but a person's title, and its news only grow.
     fn merge_preview(&mut self, stats: &LogStats, run: Option<u64>) {
         for (newest, _) in self.newest.iter_mut().zip(stats.has_preview).filter(|(_, has_preview)| *has_preview) {
             *newest = run.and_then(NonZeroU64::new).max(*newest);
         }
-        self.last_activity = self.last_activity.max(stats.last_activity);
+        for (newest, news) in self.news.iter_mut().zip(stats.news) {
+            *newest = news.max(*newest);
+        }
     }
 }
 
@@ -174,20 +192,20 @@ impl Session {
         own.into_iter().chain(run).min_by_key(|(created, _)| *created)
     }
 
-    /// Adds a log, or updates its parent and statistics.
-    pub fn upsert_log(&mut self, log: &LogId, created: u64, parent: Option<SessionId>, stats: LogStats) {
+    /// Adds a log, or updates its parent, its agent and its statistics.
+    pub fn upsert_log(&mut self, log: &LogId, created: u64, parent: Option<SessionId>, agent: Option<AgentId>, stats: LogStats) {
         let is_namer = self.parent.as_ref().is_some_and(|(namer, _)| *namer == created);
         let is_known = self.update_log(log, created, stats);
         match log {
             LogId::Session(_) => self.own = Some(Box::new((created, parent.clone(), stats))),
             LogId::Run(id) => match self.runs.binary_search_by_key(&created, |run| run.created) {
-                Ok(at) => self.runs[at].parent.clone_from(&parent),
+                Ok(at) => (self.runs[at].parent, self.runs[at].agent) = (parent.clone(), agent),
                 Err(at) => {
                     if self.runs.is_empty() {
                         // Most sessions have one run. The standard library would take room for four.
                         self.runs.reserve_exact(1);
                     }
-                    self.runs.insert(at, Run { created, id: id.clone(), parent: parent.clone(), stats });
+                    self.runs.insert(at, Run { created, id: id.clone(), parent: parent.clone(), agent, stats });
                 }
             },
         }
@@ -212,11 +230,55 @@ impl Session {
     /// Removes a log, and recomputes what it may have supplied.
     pub fn remove_log(&mut self, log: &LogId) {
         match log {
-            LogId::Session(_) => self.own = None,
+            LogId::Session(_) => (self.own, self.archived) = (None, false),
             LogId::Run(id) => self.runs.retain(|run| run.id != *id),
+        }
+        let is_there = |created: u64| {
+            self.own.as_ref().is_some_and(|own| own.0 == created) || self.runs.iter().any(|run| run.created == created)
+        };
+        if self.created_by.as_ref().is_some_and(|(created, _)| !is_there(*created)) {
+            self.created_by = None;
         }
         self.totals = (self.runs.len() > 1).then(|| Box::new(self.sum()));
         self.parent = self.first_parent();
+    }
+
+    /// Where the session is in the orders of lists; `None` without a log.
+    pub fn placement(&self) -> Option<Placement> {
+        let updated = self.totals.as_ref().map_or_else(|| self.sum().news, |totals| totals.news);
+        let of = |created| Placement { created, updated, archived: self.archived };
+        self.first_created().map(of)
+    }
+
+    /// The agents of its newest runs, the newest first.
+    pub fn agents(&self) -> Vec<AgentId> {
+        let mut agents: Vec<AgentId> = Vec::new();
+        for agent in self.runs.iter().rev().take(AGENT_RUNS_MAX).filter_map(|run| run.agent.as_ref()) {
+            if agents.len() < SESSION_AGENTS_MAX && !agents.contains(agent) {
+                agents.push(agent.clone());
+            }
+        }
+        agents
+    }
+
+    /// The logs that may have the newest news of this audience, by kind and creation order.
+    pub fn news_logs(&self, reader: Audience) -> Vec<(LogKind, u64)> {
+        let at = reader.index();
+        let own = self.own.iter().map(|own| (own.2.news[at], LogKind::Session, own.0));
+        let runs = self.runs.iter().map(|run| (run.stats.news[at], LogKind::Run, run.created));
+        let since = self.totals().news[at] - NEWS_WITHIN_MS;
+        let mut logs: Vec<_> = own.chain(runs).filter(|(news, ..)| *news > since.max(0)).collect();
+        logs.sort_unstable_by_key(|(news, _, created)| std::cmp::Reverse((*news, *created)));
+        logs.into_iter().take(NEWS_LOGS_MAX).map(|(_, kind, created)| (kind, created)).collect()
+    }
+
+    /// Its oldest logs, by kind and creation order.
+    pub fn oldest_logs(&self, max: usize) -> Vec<(LogKind, u64)> {
+        let runs = self.runs.iter().take(max).map(|run| (LogKind::Run, run.created));
+        let mut logs: Vec<_> = self.own.iter().map(|own| (LogKind::Session, own.0)).chain(runs).collect();
+        logs.sort_unstable_by_key(|(_, created)| *created);
+        logs.truncate(max);
+        logs
     }
 
     /// The overview of the session for an audience.
@@ -237,7 +299,10 @@ impl Session {
             pending: totals.actions.pending[at],
             unanswered: totals.actions.unanswered[at],
             is_stale: totals.stale[at] > 0,
-            last_activity: jiff::Timestamp::from_millisecond(totals.last_activity).ok().filter(|_| totals.last_activity > 0),
+            last_activity: jiff::Timestamp::from_millisecond(totals.news[at]).ok().filter(|_| totals.news[at] > 0),
+            archived: self.archived,
+            created_by: self.created_by.as_ref().map(|(_, sub)| sub.clone()),
+            agents: self.agents(),
             parent: self.parent.as_ref().map(|(_, parent)| parent.clone()),
             preview_sources,
         }
@@ -255,7 +320,14 @@ pub struct SessionOverview {
     pub unanswered: u64,
     /// Whether the server found one of its runs stale.
     pub is_stale: bool,
+    /// When the newest news came that the audience sees.
     pub last_activity: Option<jiff::Timestamp>,
+    /// Whether a person archived it.
+    pub archived: bool,
+    /// The `sub` of the token that began it.
+    pub created_by: Option<Arc<str>>,
+    /// The agents of its newest runs, at most [`SESSION_AGENTS_MAX`].
+    pub agents: Vec<AgentId>,
     pub parent: Option<SessionId>,
     pub preview_sources: PreviewSources,
 }

@@ -29,6 +29,20 @@ fn names(sessions: impl IntoIterator<Item = SessionId>) -> Vec<String> {
     sessions.into_iter().map(|session| session.to_string()).collect()
 }
 
+/// Up to `limit` sessions created before `before`, newest first.
+fn list(sessions: &Sessions, before: Option<u64>, limit: usize) -> Vec<(u64, SessionId)> {
+    let before = before.map(|created| ListPlace { at: 0, created });
+    let listed = sessions.list(SessionSort::Created, None, before, limit).into_iter();
+    listed.map(|(place, session)| (place.created, session)).collect()
+}
+
+/// Gives a summary an envelope of this time, which all audiences see.
+fn with_news(mut summary: Summary, time: &str) -> Summary {
+    (summary.last_activity, summary.last_sequence) = (Some(time.into()), Sequence(1));
+    summary.seen_last = [Sequence(1); 3];
+    summary
+}
+
 fn runs(sessions: &Sessions, session: &str) -> Vec<String> {
     sessions.runs_of(&id(session)).iter().map(ToString::to_string).collect()
 }
@@ -46,11 +60,11 @@ fn sessions_are_listed_newest_first_by_the_creation_of_their_first_log() {
     sessions.apply(&run("unowned"), 7, None, &summary_of("", "")).notify();
     sessions.apply(&own("w"), 8, None, &summary_of("", "")).notify();
     sessions.apply(&own("t"), 9, None, &summary_of("t", "")).notify();
-    let first = sessions.list(None, 3);
+    let first = list(&sessions, None, 3);
     assert_eq!(first, [(8, id("w")), (6, id("v")), (4, id("u"))]);
     sessions.apply(&run("late"), 10, None, &summary_of("x", "")).notify();
-    assert_eq!(sessions.list(Some(4), 3), [(2, id("t")), (1, id("s"))]);
-    assert_eq!(sessions.list(Some(1), 3), []);
+    assert_eq!(list(&sessions, Some(4), 3), [(2, id("t")), (1, id("s"))]);
+    assert_eq!(list(&sessions, Some(1), 3), []);
     assert_eq!((runs(&sessions, "s"), runs(&sessions, "t")), (vec!["r1".into(), "r3".into()], vec!["r2".into(), "r5".into()]));
     assert_eq!(["s", "t", "w"].map(|session| sessions.has_own_log(&id(session))), [false, true, true]);
     assert_eq!((runs(&sessions, "w"), runs(&sessions, "never")), (vec![], vec![]));
@@ -111,12 +125,12 @@ fn a_run_that_names_its_session_late_or_changes_it_keeps_its_creation_order() {
     let sessions = Sessions::default();
     sessions.apply(&run("a"), 1, None, &summary_of("", "")).notify();
     sessions.apply(&run("b"), 2, None, &summary_of("s", "")).notify();
-    assert_eq!(sessions.list(None, 9), [(2, id("s"))]);
+    assert_eq!(list(&sessions, None, 9), [(2, id("s"))]);
     sessions.apply(&run("a"), 1, Some(&summary_of("", "")), &summary_of("s", "")).notify();
     assert_eq!((runs(&sessions, "s"), sessions.created_order(&id("s"))), (vec!["a".into(), "b".into()], Some(1)));
     sessions.apply(&run("a"), 1, Some(&summary_of("s", "")), &summary_of("t", "s")).notify();
     assert_eq!((runs(&sessions, "s"), runs(&sessions, "t")), (vec!["b".into()], vec!["a".into()]));
-    assert_eq!(sessions.list(None, 9), [(2, id("s")), (1, id("t"))]);
+    assert_eq!(list(&sessions, None, 9), [(2, id("s")), (1, id("t"))]);
     assert_eq!(below(&sessions, "s"), ["t"]);
 }
 
@@ -135,7 +149,7 @@ fn the_first_log_that_names_a_parent_decides_and_its_erasure_promotes_the_next()
         sessions.forget(&log, &summary_of("s", "")).notify();
         assert_eq!(sessions.parent_of(&id("s")), parent);
     }
-    assert_eq!((sessions.list(None, 9), below(&sessions, "late")), (vec![], vec![]));
+    assert_eq!((list(&sessions, None, 9), below(&sessions, "late")), (vec![], vec![]));
     let inner = sessions.inner.read();
     assert!(inner.sessions.is_empty() && inner.children.is_empty(), "no trace of the session is left");
 }
@@ -194,8 +208,7 @@ fn a_commit_costs_the_same_in_a_session_with_many_runs() {
     const RUNS: u64 = 20_000;
     let time_of = |runs: u64| {
         let sessions = Sessions::default();
-        let mut summary = summary_with("s", "", 1);
-        summary.last_activity = Some("2026-01-01T00:00:00.000Z".into());
+        let summary = with_news(summary_with("s", "", 1), "2026-01-01T00:00:00.000Z");
         for n in 1..=runs {
             sessions.apply(&run(&format!("r{n}")), n, None, &summary).notify();
         }
@@ -233,8 +246,8 @@ fn a_new_log_notifies_a_bounded_number_of_ancestors() {
 fn the_status_of_a_session_follows_all_of_its_logs() {
     let sessions = Sessions::default();
     let summary_at = |status, time: &str| {
-        let mut summary = summary_of("s", "");
-        (summary.run.status, summary.last_activity) = (status, Some(time.into()));
+        let mut summary = with_news(summary_of("s", ""), time);
+        summary.run.status = status;
         summary
     };
     let overview = || sessions.overview(&id("s"), Audience::User).unwrap();
@@ -317,7 +330,10 @@ async fn the_index_read_from_a_store_equals_the_index_kept_while_writing() {
             _ => summary_of(&format!("s{}", n % 90), &parent),
         };
         summary.run.pending.extend((0..n % 5).map(|n| n.to_string()));
-        summary.last_activity = Some(format!("2026-01-01T00:{:02}:{:02}.000Z", n / 60, n % 60).into());
+        summary = with_news(summary, &format!("2026-01-01T00:{:02}:{:02}.000Z", n / 60, n % 60));
+        summary.agent = AgentId::new(&format!("a{}", n % 20)).ok();
+        summary.extension.created_by = (n % 11 == 1 && n % 50 != 7).then(|| format!("person {}", n % 13).into());
+        summary.extension.archived = n % 4 == 3;
         let expected = Sequence::NONE;
         let meta = Bytes::from(serde_json::to_vec(&summary).unwrap());
         let state = vec![(Bytes::from_static(META), Some(meta))];
@@ -328,9 +344,18 @@ async fn the_index_read_from_a_store_equals_the_index_kept_while_writing() {
         kept.apply(&log, created, None, &summary).notify();
     }
     let read = Sessions::load(&*store, |_, _| {}).unwrap();
-    let all = kept.list(None, usize::MAX);
+    let all = list(&kept, None, usize::MAX);
     assert!(all.len() > 50);
-    assert_eq!(read.list(None, usize::MAX), all);
+    assert_eq!(list(&read, None, usize::MAX), all);
+    let sorts = [SessionSort::Created].into_iter().chain(Audience::ALL.map(SessionSort::Updated));
+    for (sort, archived) in sorts.flat_map(|sort| [None, Some(false), Some(true)].map(|archived| (sort, archived))) {
+        let [kept, read] = [&kept, &read].map(|index| index.list(sort, archived, None, usize::MAX));
+        assert_eq!(kept, read, "{sort:?} {archived:?}");
+        assert!(!kept.is_empty() && kept.is_sorted_by(|a, b| a > b), "{sort:?} {archived:?}");
+    }
+    for n in 0..13 {
+        assert_eq!(read.created_by(&format!("person {n}")), kept.created_by(&format!("person {n}")));
+    }
     for (_, session) in &all {
         assert_eq!(read.runs_of(session), kept.runs_of(session), "{session}");
         assert_eq!(read.parent_of(session), kept.parent_of(session), "{session}");
@@ -343,4 +368,49 @@ async fn the_index_read_from_a_store_equals_the_index_kept_while_writing() {
             "{session}"
         );
     }
+}
+
+#[test]
+fn sessions_are_listed_by_what_each_audience_last_saw_and_archived_ones_apart() {
+    let sessions = Sessions::default();
+    let time = |second: u32| format!("2026-01-01T00:00:{second:02}.000Z");
+    let summaries: Vec<_> = ["a", "b", "c"].map(|session| with_news(summary_of(session, ""), &time(1))).into();
+    for (n, summary) in (1..).zip(&summaries) {
+        sessions.apply(&run(&format!("r{n}")), n, None, summary).notify();
+    }
+    let listed = |audience, archived| {
+        let listed = sessions.list(SessionSort::Updated(audience), archived, None, 9).into_iter();
+        names(listed.map(|(_, session)| session)).join(" ")
+    };
+    assert_eq!(listed(Audience::User, None), "c b a");
+    // A later envelope of `a` that only internal readers see.
+    let mut hidden = summaries[0].clone();
+    (hidden.last_sequence, hidden.seen_last[2]) = (Sequence(2), Sequence(2));
+    hidden.note_news([None, None, Some(Sequence(2))], [Sequence(1); 3], Sequence(1), 1_767_225_602_000);
+    hidden.last_activity = Some(time(2).into());
+    sessions.apply(&run("r1"), 1, Some(&summaries[0]), &hidden).notify();
+    assert_eq!((listed(Audience::User, None), listed(Audience::Internal, None)), ("c b a".into(), "a c b".into()));
+    let shown = with_news(summaries[1].clone(), &time(3));
+    sessions.apply(&run("r2"), 2, Some(&summaries[1]), &shown).notify();
+    assert_eq!((listed(Audience::User, None), listed(Audience::Internal, None)), ("b c a".into(), "b a c".into()));
+    let mut archive = summary_of("", "");
+    archive.extension.archived = true;
+    sessions.apply(&own("b"), 4, None, &archive).notify();
+    assert_eq!((listed(Audience::User, Some(false)), listed(Audience::User, Some(true))), ("c a".into(), "b".into()));
+    let before = sessions.list(SessionSort::Updated(Audience::User), None, None, 2).pop().map(|(place, _)| place);
+    let rest = sessions.list(SessionSort::Updated(Audience::User), None, before, 9).into_iter().map(|(_, session)| session);
+    assert_eq!(names(rest), ["a"]);
+    sessions.forget(&own("b"), &archive).notify();
+    assert_eq!(listed(Audience::User, Some(false)), "b c a", "with its own log, a session loses what a person did");
+}
+
+#[test]
+fn the_session_of_a_log_from_an_earlier_version_shows_no_time_of_a_hidden_envelope() {
+    let sessions = Sessions::default();
+    let mut summary = with_news(summary_of("s", ""), "2026-01-01T00:00:09.000Z");
+    (summary.last_sequence, summary.seen_last) = (Sequence(4), [Sequence(3), Sequence(3), Sequence(4)]);
+    summary.started_at = Some("2026-01-01T00:00:01.000Z".into());
+    sessions.apply(&run("r"), 1, None, &summary).notify();
+    let at = |audience| sessions.overview(&id("s"), audience).unwrap().last_activity.unwrap().as_second() % 60;
+    assert_eq!(Audience::ALL.map(at), [1, 1, 9]);
 }

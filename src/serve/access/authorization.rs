@@ -24,9 +24,9 @@ use crate::auth::{EndReason, Grant, GrantWatch, TokenError};
 use crate::control::{LogPredicate, Requester};
 use crate::feed::SessionPredicate;
 use crate::ingest::{BeginOwner, WriteScope, WriteTarget};
-use crate::log::{LogId, StoreError};
 use crate::log::commit::{Log, Logs, Summary, Tail};
 use crate::log::erased::ErasureTarget;
+use crate::log::{LogId, StoreError};
 use crate::model::decided_by::{Decider, Via, person};
 use crate::model::{AgentId, Audience, Epoch, OwnerId, RunId, SessionId, SessionOwner};
 use crate::serve::App;
@@ -248,10 +248,17 @@ impl Authorization {
         })
     }
 
+    /// The `sub` of the token, as the server stores it. `None`: anonymous.
+    #[must_use]
+    pub fn subject(&self) -> Option<Box<str>> {
+        self.principal.0.as_ref().map(|grant| person(&grant.subject))
+    }
+
     /// Whose a session is that the client begins.
     #[must_use]
     pub fn owner_of_new(&self) -> BeginOwner {
-        BeginOwner { owner: self.rights().and_then(|rights| rights.owner.clone()), is_requested: false }
+        let owner = self.rights().and_then(|rights| rights.owner.clone());
+        BeginOwner { owner, is_requested: false, created_by: self.subject() }
     }
 
     /// Whose a session is that a request begins. The request may name an owner that the token covers.
@@ -270,7 +277,7 @@ impl Authorization {
                 let detail = format!("The token does not cover owner {named}: its owners do not name it.");
                 Err(forbidden("owner", detail))
             }
-            _ => Ok(BeginOwner { owner: Some(owner), is_requested: true }),
+            _ => Ok(BeginOwner { owner: Some(owner), is_requested: true, created_by: self.subject() }),
         }
     }
 

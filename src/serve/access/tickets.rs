@@ -5,7 +5,7 @@ use crate::auth::rights::Verb;
 use crate::auth::tickets::{Purpose, TICKET_TTL_SECS_MAX, TicketScope, TooManyTickets};
 use crate::model::{RunId, SessionId};
 use crate::serve::App;
-use crate::serve::http::body::{BodyDeadline, read_object};
+use crate::serve::http::body::read_object;
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::id_of;
 use crate::serve::http::response::no_store_json;
@@ -24,7 +24,7 @@ const MEMBERS: [&str; 4] = ["for", "run", "session", "ttlSeconds"];
 
 /// Issues a ticket, if the client may do what it permits.
 pub async fn post(State(app): State<Arc<App>>, authorization: Authorization, request: Request) -> Result<Response, Problem> {
-    let asked = read_object(request, BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
+    let asked = read_object(&app, request, BODY_BYTES_MAX).await?;
     if let Some(unknown) = asked.keys().find(|member| !MEMBERS.contains(&member.as_str())) {
         let detail = format!("{unknown} is not a member of a ticket request. Its members are {}.", MEMBERS.join(", "));
         return Err(Problem::bad_request("bad_query", detail).with("member", unknown.as_str()));

@@ -15,7 +15,7 @@ use crate::log::{Limit, LogId};
 use crate::model::{Audience, Epoch, RunId, Sequence, SessionId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Resource, authorize_also};
-use crate::serve::http::body::{BodyDeadline, read_object};
+use crate::serve::http::body::read_object;
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, id_of, segment};
 use crate::serve::http::response::no_store_json;
@@ -84,7 +84,7 @@ async fn count_events(app: &App, run: &LogId, epoch: Epoch, at: Sequence) -> Res
 pub async fn post(State(app): State<Arc<App>>, authorization: Authorization, request: Request) -> Result<Response, Problem> {
     app.disk.check_space()?;
     let via = via(request.headers());
-    let body = read_object(request, BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
+    let body = read_object(&app, request, BODY_BYTES_MAX).await?;
     if let Some(unknown) = body.keys().find(|member| !MEMBERS.contains(&member.as_str())) {
         let detail = format!("{unknown} is not a member of a link. Its members are {}.", MEMBERS.join(", "));
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_member", detail).with("member", unknown.as_str()));
@@ -252,7 +252,7 @@ pub async fn revoke(State(app): State<Arc<App>>, authorization: Authorization, r
 
 /// `POST /v1/links/exchange`: opens a link by its secret.
 pub async fn exchange(State(app): State<Arc<App>>, request: Request) -> Result<Response, Problem> {
-    let body = read_object(request, BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
+    let body = read_object(&app, request, BODY_BYTES_MAX).await?;
     let secret = text_of(&body, "secret")?.ok_or_else(|| bad_member("secret", "secret is missing. Send the link's secret."))?;
     let (id, record) = app.links.find(secret).await.map_err(link_problem)?;
     let token = match &app.authenticator {

@@ -20,6 +20,7 @@ use crate::feed::merged::position_and_rows;
 use crate::feed::{AnyReader, StartAt, merged_reader};
 use crate::log::list_changes::ListChange;
 use crate::log::pending_actions::{ActionPlace, OpenAction};
+use crate::log::sessions::ListPlace;
 use crate::log::{LogId, StoreError};
 use crate::model::{ActionId, Cursor};
 use crate::serve::App;
@@ -124,7 +125,7 @@ enum Stage {
     /// Sends the actions after a place; it has sent this many.
     Attention(Option<ActionPlace>, usize),
     /// Sends the sessions before a place; it has sent this many.
-    Sessions(Option<u64>, usize),
+    Sessions(Option<ListPlace>, usize),
     Hydrated,
     Live,
 }
@@ -215,7 +216,7 @@ impl ListReader {
         Ok(self.frames(puts.collect(), None))
     }
 
-    async fn send_sessions(&mut self, before: Option<u64>, sent: usize) -> Result<Option<EncodedFrames>, StoreError> {
+    async fn send_sessions(&mut self, before: Option<ListPlace>, sent: usize) -> Result<Option<EncodedFrames>, StoreError> {
         let Some(list) = &self.sessions else {
             self.stage = Stage::Hydrated;
             return Ok(None);

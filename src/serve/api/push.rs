@@ -8,13 +8,13 @@ use crate::notify::settings::SettingsError;
 use crate::notify::subscription::{PushSubscription, SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_PER_PERSON_MAX, SubscriptionWanted};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, forbidden};
-use crate::serve::http::body::{BodyDeadline, read_object};
+use crate::serve::http::body::read_object;
 use crate::serve::http::problem::Problem;
 use crate::serve::http::response::no_store_json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn of_person(app: &App, person: Option<&str>) -> Vec<(String, PushSubscription)>
 pub async fn put(State(app): State<Arc<App>>, authorization: Authorization, request: Request) -> Result<Response, Problem> {
     let person = person(&authorization)?;
     app.disk.check_space()?;
-    let body = read(&app, request).await?;
+    let body = read_object(&app, request, BODY_BYTES_MAX).await?;
     let wanted: SubscriptionWanted = serde_json::from_value(body.into())
         .map_err(|error| bad_setting(&SettingsError { member: "body", what: error.to_string() }))?;
     let _held = app.notifier.subscribing.lock().await;
@@ -103,7 +103,7 @@ fn make_room(app: &App, person: Option<&str>, id: &str, now: i64) -> Result<Vec<
 /// `DELETE /v1/push {"endpoint"}`: ends the subscription of a device.
 pub async fn delete(State(app): State<Arc<App>>, authorization: Authorization, request: Request) -> Result<Response, Problem> {
     let person = person(&authorization)?;
-    let body = read(&app, request).await?;
+    let body = read_object(&app, request, BODY_BYTES_MAX).await?;
     let endpoint = body.get("endpoint").and_then(Value::as_str).ok_or_else(|| {
         bad_setting(&SettingsError { member: "endpoint", what: "it must be the address of a subscription".into() })
     })?;
@@ -115,10 +115,6 @@ pub async fn delete(State(app): State<Arc<App>>, authorization: Authorization, r
     }
     save(&app, vec![EntryChange::remove::<PushSubscription>(&id)]).await?;
     Ok((StatusCode::NO_CONTENT, [(header::CACHE_CONTROL, "no-store")]).into_response())
-}
-
-async fn read(app: &App, request: Request) -> Result<Map<String, Value>, Problem> {
-    read_object(request, BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await
 }
 
 async fn save(app: &App, entries: Vec<EntryChange>) -> Result<(), Problem> {

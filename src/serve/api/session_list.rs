@@ -2,14 +2,14 @@
 //!
 //! Pages and list streams ask here, so both have the same sessions for a token, an audience and a filter.
 
-use crate::log::commit::{Preview, Summary};
-use crate::log::sessions::{PendingBelow, PreviewSources, SessionOverview, Sessions};
-use crate::log::{LogKind, StoreError};
-use crate::model::{Audience, OwnerId, SessionId, SessionOwner};
+use super::session_entry::{Below, EntryReader, EntryTexts, entry_json, highlight, load_texts};
+use crate::log::StoreError;
+use crate::log::sessions::{ListPlace, PendingBelow, SessionOverview, SessionSort, Sessions};
+use crate::model::{AgentId, Audience, OwnerId, SessionId, SessionOwner};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Enumerated};
 use crate::serve::http::problem::Problem;
-use crate::serve::http::request::{Query, id_of};
+use crate::serve::http::request::{Query, id_of, quoted};
 use crate::serve::http::response::{echo, no_store_json};
 use crate::source::ledger::Status;
 use axum::extract::State;
@@ -33,6 +33,22 @@ struct SessionFilter {
     needs_action: bool,
     /// The search text, in lower case.
     text: Option<String>,
+    /// Whether the text must be in the title.
+    is_for_title: bool,
+    /// Only sessions that are archived, or are not. `None`: both.
+    archived: Option<bool>,
+    /// Only sessions of which one of the newest runs is of this agent.
+    agent: Option<AgentId>,
+    /// Only sessions that a token of this `sub` began.
+    created_by: Option<Box<str>>,
+    /// Only sessions with news after this time.
+    updated_after: Option<jiff::Timestamp>,
+}
+
+/// 400 for a member of the query that has none of the expected values.
+fn bad_value(member: &'static str, value: &str, expected: &str) -> Problem {
+    let detail = format!("{member} is {}. It must be {expected}.", quoted(value));
+    Problem::bad_request("bad_query", detail).with("member", member)
 }
 
 impl SessionFilter {
@@ -43,30 +59,56 @@ impl SessionFilter {
                 Problem::bad_request("bad_query", detail).with("member", "status")
             })
         };
+        let time = |text: &str| text.parse().map_err(|_| bad_value("updatedAfter", text, "a time as RFC 3339"));
         Ok(Self {
             statuses: query.list("status")?.into_iter().map(status).collect::<Result<_, _>>()?,
             needs_action: query.is_set("needsAction"),
             text: query.get("q").map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty()),
+            is_for_title: match query.get("in") {
+                None => false,
+                Some("title") => true,
+                Some(other) => return Err(bad_value("in", other, "title, or absent")),
+            },
+            archived: match query.get("archived") {
+                None | Some("false" | "0") => Some(false),
+                Some("true" | "1") => Some(true),
+                Some("all") => None,
+                Some(other) => return Err(bad_value("archived", other, "true, false or all")),
+            },
+            agent: query.get("agentId").map(|agent| id_of("agentId", agent)).transpose()?,
+            created_by: query.get("createdBy").filter(|sub| !sub.is_empty()).map(Into::into),
+            updated_after: query.get("updatedAfter").map(time).transpose()?,
         })
     }
 
     /// Returns whether a session matches by its index entry.
-    fn takes(&self, session: &ListedSession) -> bool {
-        (self.statuses.is_empty() || self.statuses.contains(&session.line.status))
-            && (!self.needs_action || session.line.unanswered + session.below.unanswered > 0)
+    fn takes(&self, session: &ListedSession, reader: &EntryReader) -> bool {
+        let line = &session.line;
+        (self.statuses.is_empty() || self.statuses.contains(&line.status))
+            && (!self.needs_action || line.unanswered + session.below.unanswered > 0)
+            && self.archived.is_none_or(|archived| line.archived == archived)
+            && self.agent.as_ref().is_none_or(|agent| line.agents.contains(agent))
+            && self.created_by.as_deref().is_none_or(|sub| reader.creator(line) == Some(sub))
+            && self.updated_after.is_none_or(|after| line.last_activity > Some(after))
     }
 
     /// Returns whether a session matches by its texts.
-    fn finds(&self, session: &SessionId, shown: &Preview) -> bool {
+    fn finds(&self, session: &SessionId, texts: &EntryTexts) -> bool {
         let Some(text) = &self.text else { return true };
-        let preview = shown.message.as_ref().map(|(_, preview)| &**preview);
-        [Some(session.as_str()), shown.title.as_deref(), preview].into_iter().flatten().any(|of| of.to_lowercase().contains(text))
+        let title = texts.title.as_ref().map(|(title, _)| &**title);
+        let others = [Some(session.as_str()), texts.preview.as_deref()].into_iter().filter(|_| !self.is_for_title);
+        others.chain([title]).flatten().any(|of| of.to_lowercase().contains(text))
     }
 
-    /// Sessions to examine in one step of a page of this size.
-    fn step(&self, limit: usize) -> usize {
-        let is_all = self.statuses.is_empty() && !self.needs_action && self.text.is_none();
-        if is_all { limit + 1 } else { SCAN_STEP }
+    /// Whether it takes every session that is archived as it asks for.
+    fn is_open(&self) -> bool {
+        let Self { statuses, needs_action, text, is_for_title: _, archived: _, agent, created_by, updated_after } = self;
+        statuses.is_empty()
+            && !needs_action
+            && text.is_none()
+            && agent.is_none()
+            && created_by.is_none()
+            && updated_after.is_none()
     }
 
     /// Maximum sessions that one answer examines.
@@ -79,24 +121,10 @@ impl SessionFilter {
 
 /// A candidate of a session list.
 struct ListedSession {
-    place: u64,
+    place: ListPlace,
     session: SessionId,
     line: SessionOverview,
     below: Below,
-}
-
-/// The pending actions of a session's descendants.
-#[derive(Clone, Copy)]
-pub(super) struct Below {
-    pending: u64,
-    /// Those of them without a decision under way.
-    unanswered: u64,
-}
-
-impl Below {
-    pub(super) fn of(below: &PendingBelow, session: &SessionId, audience: Audience) -> Self {
-        Self { pending: below.of(session, audience), unanswered: below.unanswered_of(session, audience) }
-    }
 }
 
 /// The pending actions of each session's descendants that the client may see.
@@ -109,11 +137,11 @@ pub(super) async fn pending_below(app: &App, authorization: &Authorization) -> A
             if authorization.is_unrestricted() {
                 return index.pending_below();
             }
-            let mut readable = match Candidates::of(index, &authorization, None) {
+            let mut readable = match Candidates::of(index, &authorization, SessionSort::Created, None, None) {
                 Candidates::All => index.with_pending(),
                 Candidates::Some { placed, owners } => {
                     let owned = owners.iter().flat_map(|owner| index.list_of(owner, None, usize::MAX));
-                    placed.into_iter().chain(owned).map(|(_, session)| session).collect()
+                    placed.into_iter().map(|(_, session)| session).chain(owned.map(|(_, session)| session)).collect()
                 }
             };
             readable.retain(|session| authorization.has_session(session));
@@ -127,32 +155,52 @@ enum Candidates {
     /// Among all.
     All,
     Some {
-        /// Newest first, with their places in the order of creation.
-        placed: Vec<(u64, SessionId)>,
-        /// Further ones are those of these owners.
+        /// Newest first.
+        placed: Vec<(ListPlace, SessionId)>,
+        /// Further ones are those of these owners, in the order of creation.
         owners: Vec<OwnerId>,
     },
 }
 
 impl Candidates {
-    /// `owner`: the client asks for those of this owner only.
-    fn of(index: &Sessions, authorization: &Authorization, owner: Option<&OwnerId>) -> Self {
-        if let Some(owner) = owner {
-            return Self::Some { placed: Vec::new(), owners: vec![owner.clone()] };
+    /// The sessions of a client. `owner`, `creator`: the client asks for those of this owner, or that this `sub` began.
+    fn of(
+        index: &Sessions,
+        authorization: &Authorization,
+        sort: SessionSort,
+        owner: Option<&OwnerId>,
+        creator: Option<&str>,
+    ) -> Self {
+        let (owners, sessions) = match (creator, owner, authorization.enumerated()) {
+            (Some(sub), ..) => (Vec::new(), index.created_by(sub)),
+            (None, Some(owner), _) => (vec![owner.clone()], Vec::new()),
+            (None, None, None) => return Self::All,
+            (None, None, Some(Enumerated { owners, sessions, .. })) => (owners, sessions),
+        };
+        match sort {
+            SessionSort::Created => Self::Some { placed: index.placed(sessions, sort), owners },
+            // The index has the sessions of an owner in the order of creation only.
+            SessionSort::Updated(_) => {
+                let owned = owners.iter().flat_map(|owner| index.list_of(owner, None, usize::MAX)).map(|(_, session)| session);
+                Self::Some { placed: index.placed(sessions.into_iter().chain(owned), sort), owners: Vec::new() }
+            }
         }
-        let Some(Enumerated { owners, sessions, .. }) = authorization.enumerated() else { return Self::All };
-        let placed = sessions.into_iter().filter_map(|session| Some((index.created_order(&session)?, session)));
-        let mut placed: Vec<_> = placed.collect();
-        placed.sort_unstable_by(|a, b| b.cmp(a));
-        placed.dedup();
-        Self::Some { placed, owners }
     }
 
-    /// Up to `limit` of them that were created before `before`, newest first.
-    fn page(&self, index: &Sessions, before: Option<u64>, limit: usize) -> Vec<(u64, SessionId)> {
-        let Self::Some { placed, owners } = self else { return index.list(before, limit) };
+    /// Up to `limit` of them before a place, newest first.
+    fn page(
+        &self,
+        index: &Sessions,
+        sort: SessionSort,
+        archived: Option<bool>,
+        before: Option<ListPlace>,
+        limit: usize,
+    ) -> Vec<(ListPlace, SessionId)> {
+        let Self::Some { placed, owners } = self else { return index.list(sort, archived, before, limit) };
         let named = placed.iter().filter(|(place, _)| before.is_none_or(|before| *place < before)).take(limit).cloned();
-        let mut page: Vec<_> = named.chain(owners.iter().flat_map(|owner| index.list_of(owner, before, limit))).collect();
+        let owned = owners.iter().flat_map(|owner| index.list_of(owner, before.map(|before| before.created), limit));
+        let owned = owned.map(|(created, session)| (ListPlace { at: 0, created }, session));
+        let mut page: Vec<_> = named.chain(owned).collect();
         page.sort_unstable_by(|a, b| b.cmp(a));
         page.dedup();
         page.truncate(limit);
@@ -160,20 +208,61 @@ impl Candidates {
     }
 }
 
+/// Reads a place from a cursor of a list in this order.
+fn place_of(text: &str, sort: SessionSort) -> Option<ListPlace> {
+    match (sort, text.split_once('-')) {
+        (SessionSort::Created, None) => Some(ListPlace { at: 0, created: text.parse().ok()? }),
+        (SessionSort::Updated(_), Some((at, created))) => {
+            Some(ListPlace { at: at.parse().ok()?, created: created.parse().ok()? })
+        }
+        _ => None,
+    }
+}
+
+fn place_text(place: ListPlace, sort: SessionSort) -> String {
+    match sort {
+        SessionSort::Created => place.created.to_string(),
+        SessionSort::Updated(_) => format!("{}-{}", place.at, place.created),
+    }
+}
+
 /// `GET /v1/sessions`: sessions, newest first.
 pub async fn sessions(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     let query = Query::from_uri(&uri);
     let limit = query.page_size()?;
-    let (list, at) = (SessionList::from_query(&query, authorization)?, query.number("cursor")?);
+    let list = SessionList::from_query(&query, authorization)?;
+    let at = match query.get("cursor").filter(|text| !text.is_empty()) {
+        None => None,
+        Some(text) => Some(
+            place_of(text, list.sort)
+                .ok_or_else(|| bad_value("cursor", text, "a nextCursor of this list, with the same sort"))?,
+        ),
+    };
     let (page, next) = list.page(&app, at, limit).await?;
     let lines: Vec<Value> = page.into_iter().map(|(_, entry)| entry).collect();
-    let next = next.map(|next| next.to_string());
+    let next = next.map(|next| place_text(next, list.sort));
     Ok(no_store_json(echo(&query, json!({ "sessions": lines, "nextCursor": next }))))
+}
+
+/// The entry of one session for a client that may read it. `None`: it does not exist.
+pub(super) async fn entry_of(
+    app: &App,
+    authorization: &Authorization,
+    audience: Audience,
+    session: &SessionId,
+) -> Result<Option<Value>, StoreError> {
+    let reader = EntryReader::new(audience, authorization);
+    let Some(line) = app.logs.sessions().overview(session, audience) else { return Ok(None) };
+    let texts = load_texts(app, &reader, vec![(session.clone(), line.preview_sources)]).await?.pop().unwrap_or_default();
+    let below = Below::of(&*pending_below(app, authorization).await, session, audience);
+    let highlight = highlight(app, session, &line, audience).await?;
+    Ok(Some(entry_json(session, &line, &texts, below, &reader, highlight)))
 }
 
 /// The sessions that a client asks for and may list.
 pub(super) struct SessionList {
-    audience: Audience,
+    reader: EntryReader,
+    sort: SessionSort,
     owner: Option<OwnerId>,
     filter: SessionFilter,
     authorization: Authorization,
@@ -182,7 +271,13 @@ pub(super) struct SessionList {
 impl SessionList {
     pub(super) fn from_query(query: &Query, authorization: Authorization) -> Result<Self, Problem> {
         let owner = query.get("owner").map(|owner| id_of("owner", owner)).transpose()?;
-        Ok(Self { audience: query.audience()?, owner, filter: SessionFilter::from_query(query)?, authorization })
+        let reader = EntryReader::new(query.audience()?, &authorization);
+        let sort = match query.get("sort") {
+            None | Some("created") => SessionSort::Created,
+            Some("updated") => SessionSort::Updated(reader.audience),
+            Some(other) => return Err(bad_value("sort", other, "updated or created")),
+        };
+        Ok(Self { reader, sort, owner, filter: SessionFilter::from_query(query)?, authorization })
     }
 
     /// Whether the client may know of a session, and asks for those of its owner.
@@ -195,15 +290,16 @@ impl SessionList {
     pub(super) async fn page(
         &self,
         app: &App,
-        mut at: Option<u64>,
+        mut at: Option<ListPlace>,
         limit: usize,
-    ) -> Result<(Vec<(SessionId, Value)>, Option<u64>), StoreError> {
+    ) -> Result<(Vec<(SessionId, Value)>, Option<ListPlace>), StoreError> {
         let below = pending_below(app, &self.authorization).await;
-        let index = app.logs.sessions();
-        let candidates = Candidates::of(index, &self.authorization, self.owner.as_ref());
-        let (mut entries, mut scanned, step) = (Vec::new(), 0, self.filter.step(limit));
+        let (index, archived, creator) = (app.logs.sessions(), self.filter.archived, self.filter.created_by.as_deref());
+        let candidates = Candidates::of(index, &self.authorization, self.sort, self.owner.as_ref(), creator);
+        let is_all = self.filter.is_open() && matches!(candidates, Candidates::All);
+        let (mut entries, mut scanned, step) = (Vec::new(), 0, if is_all { limit + 1 } else { SCAN_STEP });
         loop {
-            let mut page = candidates.page(index, at, step);
+            let mut page = candidates.page(index, self.sort, archived, at, step);
             let (count, last) = (page.len(), page.last().map(|(place, _)| *place));
             page.retain(|(_, session)| self.covers(app, session));
             // A search may reject any number of them.
@@ -215,7 +311,7 @@ impl SessionList {
                 at = Some(place);
                 entries.push((session, entry));
             }
-            if count < step {
+            if count < step || self.is_past(last) {
                 return Ok((entries, None));
             }
             (at, scanned) = (last, scanned + count);
@@ -225,11 +321,17 @@ impl SessionList {
         }
     }
 
+    /// Whether no session at or after this place has news after the time that the client asks for.
+    fn is_past(&self, place: Option<ListPlace>) -> bool {
+        let after = self.filter.updated_after.filter(|_| self.sort != SessionSort::Created);
+        place.zip(after).is_some_and(|(place, after)| place.at <= after.as_millisecond())
+    }
+
     /// The entries of those of these sessions that are in the list.
     pub(super) async fn entries(&self, app: &App, of: &[SessionId]) -> Result<Vec<(SessionId, Value)>, StoreError> {
         let below = pending_below(app, &self.authorization).await;
-        let covered = of.iter().filter(|session| self.covers(app, session)).map(|session| (0, session.clone())).collect();
-        let matching = self.matching(app, &below, covered, usize::MAX).await?;
+        let covered = of.iter().filter(|session| self.covers(app, session)).cloned();
+        let matching = self.matching(app, &below, app.logs.sessions().placed(covered, self.sort), usize::MAX).await?;
         Ok(matching.into_iter().map(|(_, session, entry)| (session, entry)).collect())
     }
 
@@ -238,79 +340,27 @@ impl SessionList {
         &self,
         app: &App,
         below: &PendingBelow,
-        of: Vec<(u64, SessionId)>,
+        of: Vec<(ListPlace, SessionId)>,
         needed: usize,
-    ) -> Result<Vec<(u64, SessionId, Value)>, StoreError> {
+    ) -> Result<Vec<(ListPlace, SessionId, Value)>, StoreError> {
+        let audience = self.reader.audience;
         let listed = of.into_iter().filter_map(|(place, session)| {
             // It may have been erased since it was listed.
-            let line = app.logs.sessions().overview(&session, self.audience)?;
-            let below = Below::of(below, &session, self.audience);
+            let line = app.logs.sessions().overview(&session, audience)?;
+            let below = Below::of(below, &session, audience);
             Some(ListedSession { place, session, line, below })
         });
-        let listed: Vec<ListedSession> = listed.filter(|listed| self.filter.takes(listed)).take(needed).collect();
-        let shown = load_previews(app, listed.iter().map(|listed| listed.line.preview_sources).collect()).await?;
-        let found = listed.into_iter().zip(shown).filter(|(listed, shown)| self.filter.finds(&listed.session, shown));
-        let entry = |(listed, shown): (ListedSession, Preview)| {
-            let entry = session_json(&listed.session, &listed.line, &shown, listed.below);
-            (listed.place, listed.session, entry)
-        };
-        Ok(found.map(entry).collect())
+        let listed: Vec<ListedSession> = listed.filter(|listed| self.filter.takes(listed, &self.reader)).take(needed).collect();
+        let sources = listed.iter().map(|listed| (listed.session.clone(), listed.line.preview_sources)).collect();
+        let texts = load_texts(app, &self.reader, sources).await?;
+        let mut found = Vec::new();
+        for (ListedSession { place, session, line, below }, texts) in listed.into_iter().zip(texts) {
+            if self.filter.finds(&session, &texts) {
+                let highlight = highlight(app, &session, &line, audience).await?;
+                let entry = entry_json(&session, &line, &texts, below, &self.reader, highlight);
+                found.push((place, session, entry));
+            }
+        }
+        Ok(found)
     }
-}
-
-/// Reads the previews of sessions from the logs that the index names.
-pub(super) async fn load_previews(app: &App, of: Vec<PreviewSources>) -> Result<Vec<Preview>, StoreError> {
-    app.logs
-        .work(move |store| {
-            let read = |kind: LogKind, created: u64| {
-                let found = store.list(kind, Some(created + 1), 1)?.pop();
-                // The log may have been erased just now.
-                let summary = found.filter(|found| found.created == created).as_ref().and_then(Summary::from_listed);
-                Ok(summary.map(|summary| summary.preview).unwrap_or_default())
-            };
-            let one = |logs: PreviewSources| {
-                let mut known: Vec<((LogKind, u64), Preview)> = Vec::new();
-                for (kind, created) in logs.into_iter().flatten() {
-                    if known.iter().all(|(place, _)| *place != (kind, created)) {
-                        known.push(((kind, created), read(kind, created)?));
-                    }
-                }
-                let of = |at: usize| known.iter().find(|(place, _)| Some(*place) == logs[at]).map(|(_, shown)| shown);
-                Ok(Preview {
-                    title: of(0).and_then(|shown| shown.title.clone()),
-                    message: of(1).and_then(|shown| shown.message.clone()),
-                    unread: of(2).and_then(|shown| shown.unread),
-                    pinned: of(3).and_then(|shown| shown.pinned),
-                    stale: of(4).and_then(|shown| shown.stale),
-                })
-            };
-            of.into_iter().map(one).collect()
-        })
-        .await
-}
-
-/// A session as JSON, for lists and for its shell.
-pub(super) fn session_json(session: &SessionId, line: &SessionOverview, shown: &Preview, below: Below) -> Value {
-    let counts = json!({
-        "runs": line.runs,
-        "pendingActions": line.pending + below.pending,
-        "pendingActionsBelow": below.pending,
-        "unanswered": line.unanswered + below.unanswered,
-    });
-    let mut session_json = json!({
-        "sessionId": session,
-        "title": shown.title,
-        "status": line.status,
-        "preview": shown.message.as_ref().map(|(_, text)| text),
-        "counts": counts,
-        "unread": shown.unread,
-        "pinned": shown.pinned,
-        "stale": if line.is_stale { Some(true) } else { shown.stale },
-        "lastActivity": line.last_activity.map(|time| format!("{time:.3}")),
-        "parentSessionId": line.parent,
-    });
-    if let Value::Object(members) = &mut session_json {
-        members.retain(|_, value| !value.is_null());
-    }
-    session_json
 }

@@ -6,7 +6,7 @@
 //! arrive.
 
 use super::hydrate::{activity_json, page_response, run_json};
-use super::session_list::{Below, load_previews, pending_below, session_json};
+use super::session_list::entry_of;
 use crate::feed::merged::{MergedLogs, sequence_at};
 use crate::feed::merged_reader;
 use crate::log::commit::Tail;
@@ -116,10 +116,7 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
             }
         }
     }
-    let line = index.overview(&session, audience).ok_or_else(missing)?;
-    let shown = load_previews(&app, vec![line.preview_sources]).await?.pop().unwrap_or_default();
-    let below = Below::of(&*pending_below(&app, &authorization).await, &session, audience);
-    let mut answer = session_json(&session, &line, &shown, below);
+    let mut answer = entry_of(&app, &authorization, audience, &session).await?.ok_or_else(missing)?;
     answer["truncated"] = (count > runs.len()).into();
     answer["runs"] = runs.into();
     let mut children = app.logs.sessions().children_of(&session);

@@ -12,7 +12,7 @@ use crate::notify::settings::SettingsError;
 use crate::notify::webhook::{Disabled, Include, Secret, Webhook, WebhookRecord, WebhookSettings};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, forbidden};
-use crate::serve::http::body::{BodyDeadline, read_object};
+use crate::serve::http::body::read_object;
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::Query;
 use crate::serve::http::response::no_store_json;
@@ -48,7 +48,7 @@ pub async fn list(State(app): State<Arc<App>>, authorization: Authorization) -> 
 /// `POST /v1/webhooks`: makes a webhook. The answer alone has its secrets.
 pub async fn post(State(app): State<Arc<App>>, authorization: Authorization, request: Request) -> Result<Response, Problem> {
     check_reach(&authorization)?;
-    let mut body = read_object(request, BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
+    let mut body = read_object(&app, request, BODY_BYTES_MAX).await?;
     if body.contains_key("allow-private") {
         let what = "only the configuration file can allow private addresses".into();
         return Err(bad_setting(&SettingsError { member: "allow-private", what }));
@@ -108,7 +108,7 @@ pub async fn redeliver(
     request: Request,
 ) -> Result<Response, Problem> {
     let webhook = named(&app, &authorization, &uri)?;
-    let body = read_object(request, BODY_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await?;
+    let body = read_object(&app, request, BODY_BYTES_MAX).await?;
     let wanted = body.get("deliveryId").and_then(Value::as_str).ok_or_else(|| {
         let what = "it must be the id of a delivery, as the list of deliveries names it".into();
         bad_setting(&SettingsError { member: "deliveryId", what })

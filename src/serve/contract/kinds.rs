@@ -72,6 +72,7 @@ kinds! {
     ID_IN_USE = 409 "id_in_use", "The WebSocket already has a subscription or claim with this id", "End that one, or use another id";
     LINK_HAS_DECIDED = 409 "link_has_decided", "The share link has decided an action, by the control `controlId`; it decides once", "Ask its maker for another one";
     LEASE_LOST = 409 "lease_lost", "The control is not held under this lease", "Claim again";
+    MARKS_NEED_TOKEN = 409 "marks_need_token", "The server has no authentication, so it does not know whose marks these are", "Keep them in the page";
     WOULD_SUPERSEDE = 409 "would_supersede", "The agent waits for decisions about `actionIds`, which the message would supersede; nothing was recorded", "Decide, send the control `queue`, or repeat the request with `\"supersede\": true`";
     WEBHOOK_CONFIGURED = 409 "webhook_configured", "The webhook comes from the configuration file", "Remove it there, and start the server again";
     PRODUCER_GAP = 409 "producer_gap", "Facts before this one are missing, by the producer's numbers", "Continue from `expected`";

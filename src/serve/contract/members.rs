@@ -124,12 +124,8 @@ pub const LINKS_CURSOR: Parameter = Parameter::query(
 );
 pub const ATTENTION_LIST: Parameter =
     Parameter::query("attention", "`true` or `1`: the list of pending actions. `agentId` filters it.", text, BAD_QUERY);
-pub const SESSION_LIST: Parameter = Parameter::query(
-    "sessions",
-    "`true` or `1`: the list of sessions. `status`, `q` and `needsAction` filter it.",
-    text,
-    BAD_QUERY,
-);
+pub const SESSION_LIST: Parameter =
+    Parameter::query("sessions", "`true` or `1`: the list of sessions, with the filters of `GET /v1/sessions`.", text, BAD_QUERY);
 pub const RUN_LIST: Parameter = Parameter::query("runs", "This version does not serve the list of runs.", text, BAD_QUERY);
 pub const LIST_LIMIT: Parameter = Parameter::query(
     "limit",
@@ -156,6 +152,38 @@ pub const SEARCH: Parameter = Parameter::query(
     "Only sessions with this text in their title, preview or id, ignoring case. A page may then have fewer sessions than its limit, and still a `nextCursor`.",
     text,
     None,
+);
+pub const SEARCH_IN: Parameter =
+    Parameter::query("in", "Where `q` looks: `title`. Default: title, preview and id.", || one_of(&["title"]), BAD_QUERY);
+pub const SESSIONS_CURSOR: Parameter = Parameter::query(
+    "cursor",
+    "The `nextCursor` of the previous page, with the same `sort`.",
+    || json!({ "type": "string", "pattern": "^([0-9]+(-[0-9]+)?)?$" }),
+    BAD_QUERY,
+);
+pub const SORT: Parameter = Parameter::query(
+    "sort",
+    "`created` (default): by when a session began. `updated`: by `lastActivity`. The newest first.",
+    || one_of(&["updated", "created"]),
+    BAD_QUERY,
+);
+pub const ARCHIVED: Parameter = Parameter::query(
+    "archived",
+    "`false` (default): sessions that are not archived. `true`: archived ones. `all`: both.",
+    || one_of(&["true", "false", "all"]),
+    BAD_QUERY,
+);
+pub const CREATED_BY: Parameter = Parameter::query(
+    "createdBy",
+    "Only sessions that a token of this `sub` began. As `user`, a client finds only its own.",
+    text,
+    None,
+);
+pub const UPDATED_AFTER: Parameter = Parameter::query(
+    "updatedAfter",
+    "Only sessions with a `lastActivity` after this time, RFC 3339.",
+    || json!({ "type": "string", "format": "date-time" }),
+    BAD_QUERY,
 );
 pub const SESSIONS_OWNER: Parameter = Parameter::query("owner", "Only sessions of this owner.", id, Some(kinds::BAD_ID));
 pub const OWNER: Parameter = Parameter::query(

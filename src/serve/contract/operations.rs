@@ -14,12 +14,13 @@ use super::groups::{
 };
 use super::kinds::{self, ProblemKind};
 use super::members::{
-    ACTIVATION, AGENT, AGENT_PATH, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT, ATTENTION_LIST, AUDIENCE, BEFORE, BLOB, CHAT,
-    CHILDREN, CONTROL_PATH, CURSOR, DECISIONS_CURSOR, ERASE_CHILDREN, EVENTS_AFTER, EVENTS_BEFORE, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE,
-    LIMIT, LINK_PATH, LINKS_CURSOR, LINKS_LIMIT, LIST_AFTER, LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, OWNER, OWNER_PATH,
-    PLACE_CURSOR, PROOF, PROTOCOL_VERSION, RANGE, RUN, RUN_ID_HEADER, RUN_LIST, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION,
-    SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, SESSION_LIST, SESSIONS_OWNER, STATUS, SUBAGENTS, THREAD,
-    THREAD_PATH, TICKET, UNTIL, VERSION, WAIT, WEBHOOK, WINDOW_CURSOR, WINDOW_LIMIT,
+    ACTIVATION, AGENT, AGENT_PATH, ARCHIVED, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT, ATTENTION_LIST, AUDIENCE, BEFORE,
+    BLOB, CHAT, CHILDREN, CONTROL_PATH, CREATED_BY, CURSOR, DECISIONS_CURSOR, ERASE_CHILDREN, EVENTS_AFTER, EVENTS_BEFORE,
+    LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, LINK_PATH, LINKS_CURSOR, LINKS_LIMIT, LIST_AFTER, LIST_LIMIT, MAX,
+    MESSAGES, NEEDS_ACTION, OFFSET, OWNER, OWNER_PATH, PLACE_CURSOR, PROOF, PROTOCOL_VERSION, RANGE, RUN, RUN_ID_HEADER,
+    RUN_LIST, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SEARCH_IN, SESSION, SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE,
+    SESSION_LIST, SESSIONS_CURSOR, SESSIONS_OWNER, SORT, STATUS, SUBAGENTS, THREAD, THREAD_PATH, TICKET, UNTIL, UPDATED_AFTER,
+    VERSION, WAIT, WEBHOOK, WINDOW_CURSOR, WINDOW_LIMIT,
 };
 use crate::auth::rights::Verb;
 use http::{Method, StatusCode};
@@ -186,14 +187,18 @@ pub static OPERATIONS: &[Operation] = &[
     Operation::new(Method::GET, "/v1/lists/stream", STREAM_ACCESS, "streamLists", "streams")
         .with_summary("Pending actions and sessions that the token may list: a `put` for each, `Hydrated`, then a `put` or a `remove` for each change.")
         .with_parameters(&[
-            &[ATTENTION_LIST, SESSION_LIST, RUN_LIST, AGENT, STATUS, SEARCH, NEEDS_ACTION, SESSIONS_OWNER, LIST_LIMIT, AUDIENCE],
+            &[ATTENTION_LIST, SESSION_LIST, RUN_LIST, AGENT, SORT, STATUS, SEARCH, SEARCH_IN, NEEDS_ACTION, ARCHIVED, CREATED_BY],
+            &[UPDATED_AFTER, SESSIONS_OWNER, LIST_LIMIT, AUDIENCE],
             &[LIST_AFTER, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, TICKET],
         ])
         .with_responses(LIST_FRAMES_RESPONSE)
         .with_problems(&[STORE, OPENS_CONNECTION]),
     Operation::new(Method::GET, "/v1/sessions", Requires(Verb::Read), "listSessions", "sessions")
-        .with_summary("Sessions, newest first.")
-        .with_parameters(&[&[LIMIT, CURSOR, STATUS, SEARCH, NEEDS_ACTION, SESSIONS_OWNER, AUDIENCE, ACTIVATION]])
+        .with_summary("Sessions, newest first. Archived ones are hidden by default.")
+        .with_parameters(&[
+            &[LIMIT, SESSIONS_CURSOR, SORT, STATUS, SEARCH, SEARCH_IN, NEEDS_ACTION, ARCHIVED, AGENT, CREATED_BY, UPDATED_AFTER],
+            &[SESSIONS_OWNER, AUDIENCE, ACTIVATION],
+        ])
         .with_responses(json!("Sessions", "A page of sessions."))
         .with_problems(&[STORE]),
     Operation::new(Method::GET, "/v1/sessions/{session}", Requires(Verb::Read), "getSession", "sessions")
@@ -214,6 +219,32 @@ pub static OPERATIONS: &[Operation] = &[
             ResponseSpec { status: 204, meaning: "The owner has none of them left, and a crash does not restore any.", content: &[] },
         ])
         .with_problems(&[STORE]),
+    Operation::new(Method::PATCH, "/v1/sessions/{session}", Requires(Verb::Control), "updateSession", "sessions")
+        .with_summary("Renames or archives a session, for all who see it: a fact `session.updated` of its own log. What is already so adds no fact.")
+        .with_parameters(&[&[SESSION, AUDIENCE]])
+        .with_body(RequestBody {
+            meaning: "What changes: at least one member.",
+            is_required: true,
+            content: &[(JSON, Content::Json("SessionChange"))],
+        })
+        .with_responses(json!("SessionLine", "The session, once the change is durable."))
+        .with_problems(&[STORE, SESSION_READ, OBJECT_BODY, BODY_TRANSFER, &[kinds::BAD_MEMBER, kinds::DISK_FULL]]),
+    Operation::new(Method::PUT, "/v1/sessions/{session}/marks", Requires(Verb::Read), "markSession", "sessions")
+        .with_summary("Notes how far the token's `sub` has read a session, and whether it is pinned. Only that `sub` sees it, in its lists.")
+        .with_parameters(&[&[SESSION]])
+        .with_body(RequestBody {
+            meaning: "What changes: at least one member.",
+            is_required: true,
+            content: &[(JSON, Content::Json("MarksWanted"))],
+        })
+        .with_responses(json!("Marks", "The marks, once they are durable."))
+        .with_problems(&[
+            STORE,
+            SESSION_READ,
+            OBJECT_BODY,
+            BODY_TRANSFER,
+            &[kinds::BAD_MEMBER, kinds::BAD_CURSOR, kinds::MARKS_NEED_TOKEN, kinds::DISK_FULL],
+        ]),
     Operation::new(Method::GET, "/v1/sessions/{session}/window", Requires(Verb::Read), "getWindow", "sessions")
         .with_summary("A session's recent messages. The cursor leads to earlier ones.")
         .with_parameters(&[&[SESSION, MESSAGES, WINDOW_CURSOR, AUDIENCE, ACTIVATION]])

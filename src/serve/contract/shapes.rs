@@ -10,6 +10,7 @@ mod parts;
 use crate::auth::rights::Verb;
 use crate::auth::tickets::TICKET_TTL_SECS_MAX;
 use crate::control::rules::TARGETS;
+use crate::log::commit::SESSION_TITLE_CHARS_MAX;
 use crate::model::{Audience, Control, Surface, schema};
 use crate::projection::action::{ACTION, LISTED};
 use crate::record::proof::VERSION;
@@ -86,6 +87,9 @@ pub const SHAPES: &[Shape] = &[
     ("Me", me),
     ("Keys", keys),
     ("Ticket", ticket),
+    ("SessionChange", session_change),
+    ("MarksWanted", marks_wanted),
+    ("Marks", marks),
     ("LinkWanted", link_wanted),
     ("LinkMade", link_made),
     ("Links", links),
@@ -220,20 +224,56 @@ fn session_members() -> (Map<String, Value>, Map<String, Value>) {
         }),
         json!({}),
     );
-    let always = json!({ "sessionId": id(), "status": status(), "counts": counts });
+    let always = json!({ "sessionId": id(), "status": status(), "counts": counts, "agents": list(id()) });
     let sometimes = json!({
-        "title": text("The title."),
+        "title": text("The title: of a person, else of the source, else made of the first message of a user."),
+        "titleFrom": json!({ "description": "Whose title it is.", "enum": ["user", "source", "message"] }),
         "preview": text("The beginning of its newest message."),
-        "unread": count("Unread items, as its source reports; a source's `true` counts as 1."),
-        "pinned": flag("As its source reports."),
+        "unread": count(
+            "1 if news came after what the token's `sub` has read, else 0. Where it has read nothing: unread items, as the source reports; a source's `true` counts as 1.",
+        ),
+        "pinned": flag("As the token's `sub` has set it, else as the source reports."),
+        "archived": flag("A person archived it. Absent: it is not archived."),
         "stale": flag("Its source reports it, or one of its runs is stale."),
-        "lastActivity": time("When its last fact arrived."),
+        "highlight": highlight(),
+        "lastActivity": time("When the newest news came that this audience sees. Renaming and archiving are no news."),
+        "createdBy": text("The `sub` of the token that began it. As `user`, a client sees only its own."),
         "parentSessionId": id(),
     });
     match (always, sometimes) {
         (Value::Object(always), Value::Object(sometimes)) => (always, sometimes),
         _ => unreachable!("both are object literals"),
     }
+}
+
+fn highlight() -> Value {
+    let members = json!({
+        "kind": json!({ "description": "What it is.", "enum": ["question", "error"] }),
+        "text": text("The question that waits, or the error of the newest run, in one line."),
+    });
+    object("Why the session needs a look.", members, json!({}))
+}
+
+fn session_change() -> Value {
+    let about = format!(
+        "The title: 1 to {SESSION_TITLE_CHARS_MAX} characters without control characters. `null`: the title of the source."
+    );
+    let title = json!({ "description": about, "type": ["string", "null"], "minLength": 1, "pattern": "\\S" });
+    object("A change of a session.", json!({}), json!({ "title": title, "archived": flag("Whether it is archived.") }))
+}
+
+fn marks_wanted() -> Value {
+    let about = "A cursor of the session, of one of its newest runs, or of a list: all up to it is read. An earlier one than before changes nothing. `null`: nothing is read.";
+    let read_to = json!({ "description": about, "type": ["string", "null"] });
+    object("A change of marks.", json!({}), json!({ "readTo": read_to, "pinned": flag("Whether the session is pinned.") }))
+}
+
+fn marks() -> Value {
+    let sometimes = json!({
+        "readTo": text("The cursor up to which it is read, in the order of commits."),
+        "pinned": flag("Whether it is pinned."),
+    });
+    object("The marks of the token's `sub` on a session.", json!({ "sessionId": id() }), sometimes)
 }
 
 fn session_line() -> Value {

@@ -2,7 +2,7 @@
 
 use super::problem::Problem;
 use crate::model::json::without_mark;
-use crate::serve::BODY_BYTES_PER_SEC_MIN;
+use crate::serve::{App, BODY_BYTES_PER_SEC_MIN};
 use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
@@ -91,8 +91,8 @@ pub async fn read_body(mut body: Body, limit: usize, deadline: &BodyDeadline) ->
 ///
 /// # Errors
 /// 400 for other JSON, and what [`read_body`] refuses.
-pub async fn read_object(request: Request, limit: usize, deadline: &BodyDeadline) -> Result<Map<String, Value>, Problem> {
-    let body = read_body(request.into_body(), limit, deadline).await?;
+pub async fn read_object(app: &App, request: Request, limit: usize) -> Result<Map<String, Value>, Problem> {
+    let body = read_body(request.into_body(), limit, &BodyDeadline::new(app.limits.body_time_max)).await?;
     serde_json::from_slice(&body).map_err(|error| {
         Problem::bad_request("not_json", format!("The body is not a JSON object: {error}.")).with("expected", "one JSON object")
     })

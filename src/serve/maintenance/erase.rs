@@ -42,7 +42,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 const FREED_PER_SWEEP: usize = 65_536;
 
-/// Erases a log, durably, with everything that is in it; `false` when it was never written.
+/// Erases a log, durably, with everything that is in it, and with the last log of a session what people marked there;
+/// `false` when it was never written.
 ///
 /// # Errors
 /// [`StoreError`] from the store.
@@ -50,8 +51,15 @@ pub async fn erase_log(app: &Arc<App>, log: &LogId) -> Result<bool, StoreError> 
     let (app, log) = (app.clone(), log.clone());
     // A separate task, so that a caller that goes away does not stop the erasure halfway.
     let erasing = tokio::spawn(async move {
+        let session = match &log {
+            LogId::Session(session) => Some(session.clone()),
+            LogId::Run(_) => app.logs.log(&log).await.ok().and_then(|log| log.tail().summary.session_id.clone()),
+        };
         let is_erased = app.ingest.erase(&log).await;
         app.feed.forget(&log).await;
+        if let Some(session) = session.filter(|session| app.logs.sessions().created_order(session).is_none()) {
+            app.marks.forget(&session).await?;
+        }
         is_erased
     });
     erasing.await.expect("the erase task panicked")
@@ -179,10 +187,7 @@ async fn erase_session(app: &Arc<App>, session: &SessionId, stage: ErasureStage)
         stop_runs(app, session).await?;
         let refused = ErasedRecord { until: erased_until(app), session: None, owner: owner.clone() };
         let record = ErasureRecord { stage: ErasureStage::Erasing, created: 0 };
-        let entries = vec![
-            EntryChange::set(&ErasedRecord::key(&own), &refused),
-            EntryChange::set(&target.key(), &record),
-        ];
+        let entries = vec![EntryChange::set(&ErasedRecord::key(&own), &refused), EntryChange::set(&target.key(), &record)];
         append(app, entries, &[]).await?;
     }
     while let Some((logs, _)) = app.logs.sessions().logs_of(session, LOGS_PER_ROUND) {
@@ -219,9 +224,8 @@ async fn erase_logs(
 async fn sweep_about(app: &App, log: &LogId, session: Option<&SessionId>) -> Result<(), StoreError> {
     app.links.remove_of(log).await?;
     let deliveries = app.logs.server_state().all::<Notification>("");
-    let is_about = |delivery: &Notification| {
-        delivery.event.log == *log || session.is_some() && delivery.event.session.as_ref() == session
-    };
+    let is_about =
+        |delivery: &Notification| delivery.event.log == *log || session.is_some() && delivery.event.session.as_ref() == session;
     let keys: Vec<_> = deliveries.into_iter().filter(|(_, delivery)| is_about(delivery)).map(|(key, _)| key).collect();
     if keys.is_empty() {
         return Ok(());

@@ -78,6 +78,11 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("GET",    "/v1/sessions",                     "/v1/sessions",               "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
     ("GET",    "/v1/sessions/{session}",           "/v1/sessions/s",             "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/sessions/{session}",           "/v1/sessions/never",         "",   [401, 401, 401, 403, 404, 403, 403, 403, 404, 404, 404]),
+    // Renaming it to what it is called adds no fact.
+    ("PATCH",  "/v1/sessions/{session}",           "/v1/sessions/s",             RENAME, [401, 401, 401, 403, 403, 403, 200, 403, 200, 200, 403]),
+    ("PATCH",  "/v1/sessions/{session}",           "/v1/sessions/never",         RENAME, [401, 401, 401, 403, 403, 403, 404, 403, 404, 404, 404]),
+    ("PUT",    "/v1/sessions/{session}/marks",     "/v1/sessions/s/marks",       PIN,  [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("PUT",    "/v1/sessions/{session}/marks",     "/v1/sessions/never/marks",   PIN,  [401, 401, 401, 403, 404, 403, 403, 403, 404, 404, 404]),
     ("GET",    "/v1/sessions/{session}/window",    "/v1/sessions/s/window",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/sessions/{session}/timeline",  "/v1/sessions/s/timeline",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/sessions/{session}/events",    "/v1/sessions/s/events",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
@@ -154,6 +159,8 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
 ];
 
 const FACT: &str = r#"{"type":"text.delta","payload":{"text":"more"}}"#;
+const RENAME: &str = r#"{"title":null,"archived":false}"#;
+const PIN: &str = r#"{"pinned":false}"#;
 const STEER: &str = r#"{"control":"steer","value":"to the left"}"#;
 const SEND: &str = r#"{"control":"send","value":"hello"}"#;
 const OF_S: &str = r#"{"threadId":"s","runId":"r"}"#;

@@ -11,6 +11,7 @@ mod lists;
 mod matrix;
 mod owners;
 mod quotas;
+mod threads;
 
 use crate::harness::{
     Client, Process, Sse, TRANSPORTS, Transport, environment, fact, repository, serve_until, to_ndjson, with_timeout,
@@ -169,6 +170,12 @@ impl AuthServer {
     async fn ticket(&self, token: &str, asked: Value) -> String {
         self.post("/v1/tickets", token, &asked).await.ok()["ticket"].as_str().unwrap().to_owned()
     }
+}
+
+/// A client of a server with authentication that may do everything, and the files of the server.
+pub async fn start_as_admin() -> (Client, TempDir) {
+    let AuthServer { client, dir } = AuthServer::start().await;
+    (Client::with_token(client.at, &admin()), dir)
 }
 
 fn bearer(token: &str) -> String {

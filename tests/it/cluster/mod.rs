@@ -10,6 +10,7 @@ mod owners;
 mod proxy;
 mod silence;
 mod snapshots;
+mod threads;
 mod tickets;
 mod upgrades;
 mod waits;

@@ -81,7 +81,11 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{ERASED_TIME}; {ERASED_IDS_MAX}",
                 "410 `erased`; beyond, the oldest may be used again",
             ),
-            ("Time that a run at work has to end before its session is erased", "{STOP_TIME_MAX in maintenance/}", "none; it is settled"),
+            (
+                "Time that a run at work has to end before its session is erased",
+                "{STOP_TIME_MAX in maintenance/}",
+                "none; it is settled",
+            ),
             ("Child sessions that a refused erasure names", "{NAMED_CHILDREN_MAX}", "none; `count` has all"),
             ("Time for which a request waits for the erasure of an owner", "{OWNER_TIME_MAX}", "202; the erasure goes on"),
             ("Numbered producers of a run", "{PRODUCERS_MAX in ingest/}", "422 `too_many_producers`"),
@@ -225,6 +229,21 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "none; larger values count as this, and a longer subject is cut",
             ),
             (
+                "Characters of a session's title by a person; of one made of a message",
+                "{SESSION_TITLE_CHARS_MAX}; {MADE_TITLE_CHARS_MAX}",
+                "422 `bad_member`; cut",
+            ),
+            (
+                "Agents that an entry of a session names; newest runs that it takes them from",
+                "{SESSION_AGENTS_MAX}; {AGENT_RUNS_MAX}",
+                "none; others are left out",
+            ),
+            (
+                "Newest logs of a session whose cursors a mark takes",
+                "{MARK_LOGS_MAX}",
+                "400 `bad_cursor`; a cursor of the session is always taken",
+            ),
+            (
                 "Entries of each list at the start of a list stream",
                 "{LIST_ENTRIES_MAX}",
                 "none; `truncated`, and further ones follow when they change",
@@ -310,6 +329,11 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "Open share links of one maker; of the server; days of a link",
                 "{LINKS_PER_MAKER_MAX}; {LINKS_MAX}; {LINK_DAYS_MAX}",
                 "429 `too_many_links`; 422 `bad_member`",
+            ),
+            (
+                "Marks on sessions of one `sub`; of the server",
+                "{MARKS_PER_SUB_MAX}; {MARKS_MAX}",
+                "none; those that pin nothing go first, then the least recently set",
             ),
             ("Openings of one share link in a minute", "{EXCHANGES_PER_MINUTE_MAX}", "429 `link_rate`"),
             ("Tickets of one token; of all", "{TICKETS_PER_TOKEN_MAX}; {TICKETS_MAX}", "429 `too_many_tickets`"),

@@ -2,9 +2,6 @@
  * What reaches a user whose eyes are elsewhere: the count in the page's title and icon, and desktop notifications.
  */
 
-/** Pixels of the icon. */
-const ICON_PX = 64;
-
 /** Notifications need the user's permission. The page asks only on a click. */
 export const notifications = {
   /** Whether the service worker shows them: see push.js. */
@@ -16,37 +13,8 @@ export const notifications = {
   ask: () => Notification.requestPermission(),
 };
 
-/**
- * Draws the icon of the page, with a count if there is one.
- * @param {number} count
- */
-function drawIcon(count) {
-  const canvas = Object.assign(document.createElement("canvas"), { width: ICON_PX, height: ICON_PX });
-  const context = canvas.getContext("2d");
-  const link = document.getElementById("icon");
-  if (!context || !(link instanceof HTMLLinkElement)) return;
-  context.strokeStyle = "#6478e8";
-  context.lineWidth = 8;
-  context.lineCap = "round";
-  context.beginPath();
-  context.moveTo(12, 54);
-  context.lineTo(12, 30);
-  context.arc(32, 30, 20, Math.PI, 0);
-  context.lineTo(52, 54);
-  context.stroke();
-  if (count > 0) {
-    context.fillStyle = "#d98e0b";
-    context.beginPath();
-    context.arc(42, 42, 22, 0, 2 * Math.PI);
-    context.fill();
-    context.fillStyle = "#fff";
-    context.font = "bold 32px sans-serif";
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    context.fillText(count > 9 ? "9+" : String(count), 42, 44);
-  }
-  link.href = canvas.toDataURL("image/png");
-}
+/** Draws the icon of the page, once what draws it has loaded. @param {number} count */
+const drawIcon = (count) => void import("./page-icon.js").then((module) => module.drawIcon(count), () => {});
 
 export class Attention {
   /** @param {(item: import("./pending.js").PendingItem) => void} open Opens a decision. */

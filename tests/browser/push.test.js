@@ -239,13 +239,15 @@ function clickInWorker(title) {
   return (async () => {
     const [notification] = (await self.registration.getNotifications()).filter((one) => one.title === title);
     const opened = [];
+    let focused = 0;
     Object.defineProperty(self.clients, "openWindow", { configurable: true, value: async (url) => void opened.push(String(url)) });
+    WindowClient.prototype.focus = async () => void (focused += 1);
     const event = new NotificationEvent("notificationclick", { notification });
     const work = [];
     event.waitUntil = (promise) => work.push(promise);
     self.dispatchEvent(event);
     await Promise.allSettled(work);
-    return { opened, left: (await self.registration.getNotifications()).filter((one) => one.title === title).length };
+    return { opened, focused, left: (await self.registration.getNotifications()).filter((one) => one.title === title).length };
   })();
 }
 
@@ -257,7 +259,7 @@ test("a click on a notification leads the open page to the card, or opens the pa
   await page.bringToFront();
   await push(waiting(other, "Elsewhere?"));
   await eventually(shown, (all) => all.length === 1);
-  assert.deepEqual(await inWorker(clickInWorker, "Elsewhere?"), { opened: [], left: 0 });
+  assert.deepEqual(await inWorker(clickInWorker, "Elsewhere?"), { opened: [], focused: 1, left: 0 });
   const card = page.locator("ps-conversation .ask", { hasText: "Elsewhere?" });
   await card.waitFor();
   await until(page, () => document.activeElement?.matches("ps-conversation .ask"));
@@ -268,7 +270,7 @@ test("a click on a notification leads the open page to the card, or opens the pa
   await push(waiting(other, "Later?"));
   await eventually(shown, (all) => all.length === 1);
   const address = `${front}/#session=${other}&run=${other}&action=a&audience=user`;
-  assert.deepEqual(await inWorker(clickInWorker, "Later?"), { opened: [address], left: 0 });
+  assert.deepEqual(await inWorker(clickInWorker, "Later?"), { opened: [address], focused: 0, left: 0 });
   page = await stage.blank();
   await page.goto(address);
   await until(page, () => document.activeElement?.matches("ps-conversation .ask"));

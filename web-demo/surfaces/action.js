@@ -64,7 +64,7 @@ const HIGH_RISKS = new Set(["high", "critical"]);
 /** What a person has filled in, by question: it outlives the elements. @type {Map<string, { isRejecting: boolean, values: [string, boolean][] }>} */
 const filled = new Map();
 
-/** What draws how far a decision is and who made it, once a card needs it. @type {typeof import("./decision-record.js") | undefined} */
+/** What draws how far a decision is and who made it, once it has loaded. @type {typeof import("./decision-record.js") | undefined} */
 let record;
 
 /** The controls of a form that a person fills in. @param {ParentNode} root @returns {(HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement)[]} */
@@ -122,7 +122,11 @@ export class Action extends Card {
     const content = this.content;
     const isPending = content.status === "pending";
     this.#trackAnswer(isPending);
-    this.#loadRecord(content);
+    // Without an answer of the server, the card lacks only this.
+    if (!record) void import("./decision-record.js").then((module) => {
+      record = module;
+      if (this.isConnected) this.draw();
+    }, () => {});
     this.dataset.status = toText(content.status);
     this.dataset.kind = toText(content.kind);
     this.dataset.submitted = String(isPending && this.#isSubmitted);
@@ -134,15 +138,6 @@ export class Action extends Card {
     render(isPending ? this.#pending() : this.#decided(), this);
     // The focus stays where the decision was.
     if (wasPending && !isPending && hadFocus) /** @type {HTMLElement | null} */ (this.querySelector(".summary"))?.focus({ preventScroll: true });
-  }
-
-  /** Without an answer of the server, the card lacks only this. @param {ActionContent} content */
-  #loadRecord({ decidedBy, resolvedBy, quorum, reminded, escalated }) {
-    if (record || !(decidedBy ?? resolvedBy ?? quorum ?? reminded ?? escalated)) return;
-    void import("./decision-record.js").then((module) => {
-      record = module;
-      if (this.isConnected) this.draw();
-    }, () => {});
   }
 
   /* ── a decided card ── */

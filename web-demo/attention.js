@@ -13,14 +13,14 @@ export const notifications = {
   ask: () => Notification.requestPermission(),
 };
 
-/** Draws the icon of the page, once what draws it has loaded. @param {number} count */
-const drawIcon = (count) => void import("./page-icon.js").then((module) => module.drawIcon(count), () => {});
+/** Uses what shows the signals, once it has loaded. @param {(signals: typeof import("./signals.js")) => void} use */
+const signal = (use) => void import("./signals.js").then(use, () => {});
 
 export class Attention {
   /** @param {(item: import("./pending.js").PendingItem) => void} open Opens a decision. */
   constructor(open) {
     this.#open = open;
-    drawIcon(0);
+    signal(({ drawIcon }) => drawIcon(0));
   }
 
   #open;
@@ -40,20 +40,13 @@ export class Attention {
    * @param {boolean} isRead Whether the decisions have been read. The first reading has no news.
    */
   show(items, isRead) {
-    if (items.length !== this.#count) drawIcon(items.length);
+    if (items.length !== this.#count) signal(({ drawIcon }) => drawIcon(items.length));
     this.#count = items.length;
     this.#drawTitle();
     const fresh = items.filter(({ key }) => this.#known !== undefined && !this.#known.has(key));
     this.#known = isRead ? new Set(items.map(({ key }) => key)) : undefined;
     if (document.hasFocus() || notifications.arePushed || notifications.permission !== "granted") return;
-    for (const item of fresh) {
-      const notification = new Notification(item.title, { body: item.entry.title || item.entry.id, tag: item.key });
-      notification.onclick = () => {
-        focus();
-        this.#open(item);
-        notification.close();
-      };
-    }
+    signal(({ notify }) => notify(fresh, this.#open));
   }
 
   #drawTitle() {

@@ -1,7 +1,9 @@
 /**
- * How far a decision is, and who made it: the approvals so far, what a rule of the operator did, and the person.
+ * What a card loads after its first drawing: how far a decision is, and who made it (the approvals so far, what a rule of
+ * the operator did, and the person), and the keys of the open decision.
  */
 
+import "./action-keys.js";
 import { toText } from "./base.js";
 import { formatValue } from "./lane.js";
 import { age } from "../ui/format.js";

@@ -1,5 +1,5 @@
 /**
- * The icon of the page, with the count of pending decisions.
+ * The signals of pending decisions: their count in the icon of the page, and desktop notifications.
  */
 
 /** Pixels of the icon. */
@@ -35,4 +35,20 @@ export function drawIcon(count) {
     context.fillText(count > 9 ? "9+" : String(count), 42, 44);
   }
   link.href = canvas.toDataURL("image/png");
+}
+
+/**
+ * Shows a desktop notification for each decision. A click opens it.
+ * @param {import("./pending.js").PendingItem[]} items
+ * @param {(item: import("./pending.js").PendingItem) => void} open
+ */
+export function notify(items, open) {
+  for (const item of items) {
+    const notification = new Notification(item.title, { body: item.entry.title || item.entry.id, tag: item.key });
+    notification.onclick = () => {
+      focus();
+      open(item);
+      notification.close();
+    };
+  }
 }

@@ -30,6 +30,7 @@ pub mod deadlines;
 pub mod embedded;
 mod encoding;
 pub mod erased;
+mod erased_logs;
 pub mod hash_chain;
 pub mod journal;
 pub mod list_changes;

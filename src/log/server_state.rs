@@ -7,7 +7,7 @@
 //! Each entry is a state entry of the log [`LogId::of_server`], so it is as durable as a fact and in the same order, and
 //! a cluster's nodes agree on it. The memory has every entry: the tables are small and bounded where they are written.
 
-use super::erased::{ErasedLogs, ErasedRecord, ErasureRecord, ErasureTarget};
+use super::erased_logs::{ErasedLogs, ErasedRecord};
 use super::{LoadedLog, LogId, StoreError};
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -187,12 +187,6 @@ impl ServerState {
     #[must_use]
     pub const fn erased(&self) -> &ErasedLogs {
         &self.erased
-    }
-
-    /// Whether an erasure of several logs is under way.
-    #[must_use]
-    pub fn is_being_erased(&self, target: &ErasureTarget) -> bool {
-        self.tables.read().entries.contains_key(&key::<ErasureRecord>(&target.key()))
     }
 
     fn note_erased(&self, key: &str, value: Option<&Bytes>) {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use proscenium::log::StoreError;
 use proscenium::log::embedded::Sync;
 use proscenium::log::journal::jetstream::{JetStreamJournal, StreamConnection, StreamOptions};
-use proscenium::log::journal::{Appended, Journal, LocalJournal, MemoryJournal};
+use proscenium::log::journal::{Appended, Journal, JournalState, LocalJournal, MemoryJournal};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -400,4 +400,35 @@ fn one_process_at_a_time_has_the_journal_open_and_a_missing_segment_is_named() {
     std::fs::remove_file(&segments(dir.path())[0]).unwrap();
     let what = damage(dir.path(), open(dir.path(), Sync::Always));
     assert!(what.contains("the records 1 to 1 were acknowledged"), "{what}");
+}
+
+#[test]
+fn a_journal_keeps_no_byte_of_records_that_were_retired_and_goes_on() {
+    const MARKER: &str = "quagga-fjord-mnemonic";
+    let dir = tempfile::tempdir().unwrap();
+    let has_marker = || {
+        let files = dir.path().read_dir().unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap());
+        files.into_iter().any(|bytes| memchr::memmem::find(&bytes, MARKER.as_bytes()).is_some())
+    };
+    let append = |journal: &LocalJournal, expected: u64, text: String| {
+        let appended = pollster::block_on(journal.append(expected, &[Bytes::from(text)])).unwrap();
+        assert_eq!(appended, Appended::At(expected + 1));
+    };
+    let journal = open(dir.path(), Sync::Always).unwrap();
+    // So many that segments of the largest size are forgotten, and kept to be written over.
+    for position in 0..90 {
+        append(&journal, position, MARKER.repeat(40_000));
+    }
+    pollster::block_on(journal.truncate_before(80)).unwrap();
+    assert!(dir.path().read_dir().unwrap().any(|entry| entry.unwrap().file_name().to_string_lossy().starts_with("spare")));
+    journal.retire(91).unwrap();
+    assert!(!has_marker());
+    assert_eq!(journal.bounds(), (91, 90));
+    append(&journal, 90, "later".into());
+    journal.retire(91).unwrap();
+    assert_eq!(pollster::block_on(journal.read(90, 1000)).unwrap().len(), 1, "a record that is not retired stays");
+    drop(journal);
+    let journal = open(dir.path(), Sync::Always).unwrap();
+    assert_eq!((journal.bounds(), has_marker()), ((91, 91), false));
+    append(&journal, 91, "last".into());
 }

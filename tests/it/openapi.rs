@@ -52,6 +52,8 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("too_many_devices", "`push`"),
     ("webhook_configured", "`webhooks`"),
     ("too_many_links", "`auth::links`"),
+    ("erased", "`erase_sessions`"),
+    ("has_children", "`erase_sessions`"),
     ("link_rate", "`auth::links`"),
     ("link_has_decided", "`auth::links`"),
     ("too_many_connections_of_token", "`auth`"),
@@ -164,6 +166,10 @@ async fn every_described_status_and_code_occurs() {
                     drop(send_request(&client, operation, &to(query), &[("last-event-id", "x")]).await);
                     // Addresses with query parameters only.
                     drop(send_request(&client, operation, &to(query), &[]).await);
+                }
+                // Without an error, it would erase.
+                "bad_query" if operation.method == Method::DELETE => {
+                    drop(send_request(&client, operation, &to("children=x&wait=x"), &[]).await);
                 }
                 "bad_query" => {
                     drop(send_request(&client, operation, &to("surfaces=x"), &[]).await);
@@ -281,6 +287,10 @@ async fn every_described_status_and_code_occurs() {
     }
     send_raw(&client, &[&upgrade("").replace("localhost", "elsewhere")]).await;
     client.delete("/v1/runs/r").await;
+    client.append("e", &[fact("run.started", json!({"sessionId": "erased"}))]).await;
+    assert_eq!(client.delete("/v1/sessions/erased").await.status, 204);
+    assert_eq!(client.delete("/v1/owners/nothing?wait=0").await.status, 202);
+    assert_eq!(client.delete("/v1/owners/nothing").await.status, 204);
     assert_eq!(client.delete(&webhook).await.status, 204);
     client.delete(&webhook).await.problem(404, "no_such_webhook");
     start_local_node().await.get("/v1/cluster").await.ok();
@@ -687,6 +697,7 @@ async fn answers_have_their_described_shapes() {
         ("ChatAtRest", get("/ai-sdk/a/s?activation=1").await),
         ("Stopped", client.post("/ai-sdk/a/s/stop", &[], "").await.ok()),
         ("Stopped", client.post("/copilotkit/agent/a/stop/never", &[], "").await.ok()),
+        ("OwnerErasure", client.delete("/v1/owners/nothing?wait=0").await.json()),
         ("Health", get("/healthz").await),
         ("Ready", get("/readyz").await),
         ("Ready", node.get("/readyz").await.ok()),

@@ -605,7 +605,7 @@ fn check_not_erased(app: &App, rights: Option<&Rights>, verb: Verb, resource: Re
         LogId::Session(session) => rights.has_session(session, SessionOwner::of(record.owner.as_ref())),
     });
     let is_under_way = || match &log {
-        LogId::Session(session) => app.logs.server_state().is_being_erased(&ErasureTarget::Session(session.clone())),
+        LogId::Session(session) => ErasureTarget::Session(session.clone()).is_being_erased(app.logs.server_state()),
         LogId::Run(_) => false,
     };
     match is_covered {

@@ -23,8 +23,8 @@ use std::time::Duration;
 
 /// Child sessions that a refusal names.
 const NAMED_CHILDREN_MAX: usize = 100;
-/// How long a request waits for the erasure of an owner.
-const OWNER_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a request waits for the erasure of an owner, in seconds: the default and the maximum.
+const OWNER_WAIT_SECS_MAX: u64 = 10;
 
 /// `DELETE /v1/runs/{run}`: erases a run.
 ///
@@ -50,7 +50,7 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
     let session: SessionId = path_id("sessionId", &parts.uri)?;
     let with_children = flag(&Query::from_uri(&parts.uri), "children")?;
     let target = ErasureTarget::Session(session.clone());
-    let is_under_way = app.logs.server_state().is_being_erased(&target);
+    let is_under_way = target.is_being_erased(app.logs.server_state());
     if !is_under_way && app.logs.sessions().created_order(&session).is_none() {
         return Err(no_such_session(&session));
     }
@@ -75,9 +75,13 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
 pub async fn owner(State(app): State<Arc<App>>, authorization: Authorization, parts: Parts) -> Result<Response, Problem> {
     let owner: OwnerId = path_id("ownerId", &parts.uri)?;
     authorization.check_owner(&owner)?;
+    let wait = Query::from_uri(&parts.uri).number("wait")?.unwrap_or(OWNER_WAIT_SECS_MAX).min(OWNER_WAIT_SECS_MAX);
     let targets = [ErasureTarget::Owner(owner.clone())];
     begin(&app, &targets, vec![audited(&app, &authorization, &parts).with_id(owner.as_str())]).await?;
-    if let Ok(completed) = tokio::time::timeout(OWNER_TIME_MAX, complete(&app, &targets)).await {
+    let completing = tokio::time::timeout(Duration::from_secs(wait), complete(&app, &targets));
+    if wait > 0
+        && let Ok(completed) = completing.await
+    {
         return completed.map(|()| erased()).map_err(Problem::from);
     }
     let left = app.logs.sessions().use_of(&owner).sessions;

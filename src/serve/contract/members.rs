@@ -282,6 +282,8 @@ pub const ERASE_CHILDREN: Parameter = Parameter::query(
     || json!({ "type": "boolean" }),
     BAD_QUERY,
 );
+pub const ERASE_WAIT: Parameter =
+    Parameter::query("wait", "How long to wait for the end, in seconds: 0 to 10 (clamped). Default: 10.", number, BAD_QUERY);
 pub const RUNS: Parameter = Parameter {
     is_required: true,
     ..Parameter::query(

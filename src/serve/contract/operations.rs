@@ -15,7 +15,7 @@ use super::groups::{
 use super::kinds::{self, ProblemKind};
 use super::members::{
     ACTIVATION, AGENT, AGENT_PATH, ARCHIVED, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT, ATTENTION_LIST, AUDIENCE, BEFORE,
-    BLOB, CHAT, CHILDREN, CONTROL_PATH, CREATED_BY, CURSOR, DECISIONS_CURSOR, ERASE_CHILDREN, EVENTS_AFTER, EVENTS_BEFORE,
+    BLOB, CHAT, CHILDREN, CONTROL_PATH, CREATED_BY, CURSOR, DECISIONS_CURSOR, ERASE_CHILDREN, ERASE_WAIT, EVENTS_AFTER, EVENTS_BEFORE,
     LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, LINK_PATH, LINKS_CURSOR, LINKS_LIMIT, LIST_AFTER, LIST_LIMIT, MAX,
     MESSAGES, NEEDS_ACTION, OFFSET, OWNER, OWNER_PATH, PLACE_CURSOR, PROOF, PROTOCOL_VERSION, RANGE, RUN, RUN_ID_HEADER,
     RUN_LIST, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SEARCH_IN, SESSION, SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE,
@@ -213,7 +213,7 @@ pub static OPERATIONS: &[Operation] = &[
         .with_problems(&[STORE, SESSION_READ, &[kinds::HAS_CHILDREN]]),
     Operation::new(Method::DELETE, "/v1/owners/{owner}", Requires(Verb::Erase), "eraseOwner", "sessions")
         .with_summary("Erases all sessions and runs of an owner that exist now. The token must cover the owner.")
-        .with_parameters(&[&[OWNER_PATH]])
+        .with_parameters(&[&[OWNER_PATH, ERASE_WAIT]])
         .with_responses(&[
             ResponseSpec { status: 202, meaning: "The erasure goes on. Repeat the request until it is complete.", content: &[(JSON, Content::Json("OwnerErasure"))] },
             ResponseSpec { status: 204, meaning: "The owner has none of them left, and a crash does not restore any.", content: &[] },

@@ -73,7 +73,7 @@ pub async fn begin(app: &App, targets: &[ErasureTarget], audit: Vec<AuditEntry>)
     let state = app.logs.server_state();
     let created = app.logs.mark().created;
     let record = ErasureRecord { stage: ErasureStage::Stopping, created };
-    let new = targets.iter().filter(|target| !state.is_being_erased(target));
+    let new = targets.iter().filter(|target| !target.is_being_erased(state));
     append(app, new.map(|target| EntryChange::set(&target.key(), &record)).collect(), &audit).await
 }
 
@@ -86,7 +86,7 @@ pub async fn complete(app: &App, targets: &[ErasureTarget]) -> Result<(), StoreE
     let mut changes = state.watch();
     loop {
         changes.mark_unchanged();
-        if !targets.iter().any(|target| state.is_being_erased(target)) {
+        if !targets.iter().any(|target| target.is_being_erased(state)) {
             return Ok(());
         }
         // The sender lives as long as the logs.

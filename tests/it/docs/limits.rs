@@ -87,7 +87,7 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "none; it is settled",
             ),
             ("Child sessions that a refused erasure names", "{NAMED_CHILDREN_MAX}", "none; `count` has all"),
-            ("Time for which a request waits for the erasure of an owner", "{OWNER_TIME_MAX}", "202; the erasure goes on"),
+            ("Time for which a request waits for the erasure of an owner", "{OWNER_WAIT_SECS_MAX}", "202; the erasure goes on"),
             ("Numbered producers of a run", "{PRODUCERS_MAX in ingest/}", "422 `too_many_producers`"),
             ("Places of its hash chain that a log saves", "one for each {POINT_ROWS} rows, and one for each decision", "none"),
             ("One line that `proscenium verify` reads", "{LINE_OF_EXPORT_BYTES_MAX}", "exit code 2, with the reason"),

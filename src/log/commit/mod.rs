@@ -606,7 +606,9 @@ impl Logs {
     /// # Errors
     /// [`StoreError`] from the store and the journal.
     pub async fn purge(&self) -> Result<bool, StoreError> {
-        let remains = self.remains();
+        let (remains, journal) = (self.remains(), self.journal.clone());
+        // Before the tables have what was committed so far: what is committed meanwhile must keep no file alive.
+        blocking(&self.blocking.state, move || journal.rotate()).await?;
         self.store.begin_rewrite();
         while self.remains().rewritten < remains.commit {
             tokio::time::sleep(REWRITE_POLL_INTERVAL).await;

@@ -398,21 +398,23 @@ impl Files {
         Ok(())
     }
 
-    /// Removes the records before `position` with their files. The last segment, and those to write over, have some, too.
-    fn retire(&self, position: u64) -> Result<(), StoreError> {
-        {
-            let mut writer = self.writer.lock();
-            if let Some(error) = &writer.failed {
-                return Err(error.clone());
-            }
-            self.remove_spares()?;
-            let last = self.last.load(Ordering::Acquire);
-            if self.active().first <= last {
-                self.sync_active(&mut writer, last).and_then(|()| self.begin_segment(&mut writer, 0)).inspect_err(|e| {
-                    writer.failed = Some(e.clone());
-                })?;
-            }
+    /// Begins a segment that was not written before, after the last record.
+    fn rotate(&self) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock();
+        if let Some(error) = &writer.failed {
+            return Err(error.clone());
         }
+        self.remove_spares()?;
+        let last = self.last.load(Ordering::Acquire);
+        if self.active().first > last {
+            return Ok(());
+        }
+        let begun = self.sync_active(&mut writer, last).and_then(|()| self.begin_segment(&mut writer, 0));
+        begun.inspect_err(|e| writer.failed = Some(e.clone()))
+    }
+
+    /// Removes the segments with records before `position` only, and those to write over, which have such records, too.
+    fn retire(&self, position: u64) -> Result<(), StoreError> {
         self.truncate_before(position)?;
         self.remove_spares()?;
         File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(|e| failed("syncing the journal", &self.dir, &e))
@@ -449,6 +451,10 @@ impl JournalState for LocalJournal {
     fn bytes(&self) -> u64 {
         let spares = self.files.spares.lock().len() as u64 * SEGMENT_BYTES_MAX;
         spares + self.files.segments.read().iter().map(|segment| segment.bytes).sum::<u64>()
+    }
+
+    fn rotate(&self) -> Result<(), StoreError> {
+        self.files.rotate()
     }
 
     fn retire(&self, position: u64) -> Result<(), StoreError> {

@@ -79,9 +79,15 @@ pub trait JournalState: Send + std::marker::Sync + 'static {
         0
     }
 
-    /// Removes the records before `position`, and the files that had them, so that none of their bytes stays.
+    /// Begins a new file, so that no later record lies in one file with those before the call.
     ///
-    /// Nothing for a journal without files. It blocks as long as a few writes take.
+    /// # Errors
+    /// `Failed` when the disk fails: final.
+    fn rotate(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Removes the files whose records are all before `position`, so that none of their bytes stays.
     ///
     /// # Errors
     /// `Failed` when the disk fails.

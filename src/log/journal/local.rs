@@ -406,9 +406,7 @@ impl Files {
         }
         self.remove_spares()?;
         let last = self.last.load(Ordering::Acquire);
-        if self.active().first > last {
-            return Ok(());
-        }
+        // Also in place of one without a record, which may be written over an older one.
         let begun = self.sync_active(&mut writer, last).and_then(|()| self.begin_segment(&mut writer, 0));
         begun.inspect_err(|e| writer.failed = Some(e.clone()))
     }

@@ -472,7 +472,9 @@ impl Store for EmbeddedStore {
         // Before the commit is visible: who sees it must see that a deletion waits.
         self.shared.purge.undeleted.fetch_add(u64::from(erased.is_some()), Ordering::AcqRel);
         self.shared.apply(position, commit)?;
-        erased.into_iter().for_each(|number| self.request_delete(PendingDelete::new(number)));
+        if let Some(number) = erased {
+            self.request_delete(PendingDelete::new(number));
+        }
         Ok(())
     }
 
@@ -481,7 +483,9 @@ impl Store for EmbeddedStore {
         self.is_started.store(true, Ordering::Relaxed);
         let pending = self.shared.pending_deletes()?;
         self.shared.purge.undeleted.fetch_add(pending.len() as u64, Ordering::AcqRel);
-        pending.into_iter().for_each(|pending| self.request_delete(pending));
+        for pending in pending {
+            self.request_delete(pending);
+        }
         Ok(())
     }
 

@@ -231,7 +231,9 @@ async fn sweep_about(app: &App, log: &LogId, session: Option<&SessionId>) -> Res
         return Ok(());
     }
     append(app, keys.iter().map(|key| EntryChange::remove::<Notification>(key)).collect(), &[]).await?;
-    keys.iter().for_each(|key| app.notifier.delivery_changed(key));
+    for key in &keys {
+        app.notifier.delivery_changed(key);
+    }
     Ok(())
 }
 

@@ -9,7 +9,7 @@
 use crate::environment::Environment;
 use crate::ingest::{Ingest, ServerAppend};
 use crate::log::commit::Logs;
-use crate::log::marks::{Mark, id_of, is_on, prefix_of};
+use crate::log::marks::{SessionMark, id_of, is_on, prefix_of};
 use crate::log::server_state::EntryChange;
 use crate::log::{LogId, StoreError};
 use crate::model::{Sequence, SessionId};
@@ -58,16 +58,16 @@ impl Marks {
 
     /// The mark of a `sub` on a session.
     #[must_use]
-    pub fn of(&self, sub: &str, session: &SessionId) -> Option<Mark> {
+    pub fn of(&self, sub: &str, session: &SessionId) -> Option<SessionMark> {
         let created = self.logs.sessions().created_order(session)?;
-        self.logs.server_state().get::<Mark>(&id_of(sub, session)).filter(|mark| created <= mark.newest)
+        self.logs.server_state().get::<SessionMark>(&id_of(sub, session)).filter(|mark| created <= mark.newest)
     }
 
     /// Changes the mark of a `sub` on a session, durably. `None`: the session does not exist.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn change(&self, sub: &str, session: &SessionId, change: MarkChange) -> Result<Option<Mark>, StoreError> {
+    pub async fn change(&self, sub: &str, session: &SessionId, change: MarkChange) -> Result<Option<SessionMark>, StoreError> {
         let _changing = self.changing.lock().await;
         let Some((logs, _)) = self.logs.sessions().logs_of(session, 1) else { return Ok(None) };
         let before = self.of(sub, session);
@@ -94,9 +94,9 @@ impl Marks {
     pub async fn forget(&self, session: &SessionId) -> Result<(), StoreError> {
         let _changing = self.changing.lock().await;
         let (logs, session) = (self.logs.clone(), session.clone());
-        let marked = self.logs.work(move |_| logs.server_state().ids::<Mark>(|id| is_on(id, &session))).await;
+        let marked = self.logs.work(move |_| logs.server_state().ids::<SessionMark>(|id| is_on(id, &session))).await;
         for ids in marked.chunks(APPEND_ENTRIES_MAX) {
-            self.append(ids.iter().map(|id| EntryChange::remove::<Mark>(id)).collect()).await?;
+            self.append(ids.iter().map(|id| EntryChange::remove::<SessionMark>(id)).collect()).await?;
         }
         Ok(())
     }
@@ -104,20 +104,20 @@ impl Marks {
     /// The removals that make room for a mark.
     async fn surplus(&self, sub: &str, id: &str) -> Vec<EntryChange> {
         let state = self.logs.server_state();
-        if state.get::<Mark>(id).is_some() {
+        if state.get::<SessionMark>(id).is_some() {
             return Vec::new();
         }
         let own = prefix_of(sub);
-        let (prefix, dropped) = match state.count::<Mark>(&own) {
+        let (prefix, dropped) = match state.count::<SessionMark>(&own) {
             count if count >= MARKS_PER_SUB_MAX => (own, count + 1 - MARKS_PER_SUB_MAX),
-            _ if state.length::<Mark>() >= MARKS_MAX => (String::new(), DROPPED_AT_ONCE),
+            _ if state.length::<SessionMark>() >= MARKS_MAX => (String::new(), DROPPED_AT_ONCE),
             _ => return Vec::new(),
         };
         let logs = self.logs.clone();
         // At the server's limit this reads all marks.
-        let mut marks = self.logs.work(move |_| logs.server_state().all::<Mark>(&prefix)).await;
+        let mut marks = self.logs.work(move |_| logs.server_state().all::<SessionMark>(&prefix)).await;
         marks.sort_unstable_by_key(|(_, mark)| mark.drop_order());
-        marks.iter().take(dropped).map(|(id, _)| EntryChange::remove::<Mark>(id)).collect()
+        marks.iter().take(dropped).map(|(id, _)| EntryChange::remove::<SessionMark>(id)).collect()
     }
 
     async fn append(&self, entries: Vec<EntryChange>) -> Result<(), StoreError> {

@@ -14,7 +14,7 @@ const HASH_BYTES: usize = 16;
 /// The mark of one person on one session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Mark {
+pub struct SessionMark {
     /// The position in the order of commits up to which it was read, as cursors of sessions count it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_to: Option<Sequence>,
@@ -26,11 +26,11 @@ pub struct Mark {
     pub newest: u64,
 }
 
-impl StateRecord for Mark {
+impl StateRecord for SessionMark {
     const TABLE: &'static str = "mark";
 }
 
-impl Mark {
+impl SessionMark {
     /// Marks are dropped in this order: those that pin nothing first, then the least recently set.
     #[must_use]
     pub const fn drop_order(&self) -> (bool, i64) {
@@ -60,7 +60,7 @@ pub fn is_on(id: &str, session: &SessionId) -> bool {
 /// The session of a mark, by the key of its state entry; `None` for any other entry.
 #[must_use]
 pub fn session_of(key: &[u8]) -> Option<SessionId> {
-    let (_, session) = server_state::id_of::<Mark>(key)?.split_once(':')?;
+    let (_, session) = server_state::id_of::<SessionMark>(key)?.split_once(':')?;
     SessionId::new(session).ok()
 }
 
@@ -73,7 +73,7 @@ mod tests {
     fn a_mark_has_the_session_in_its_key_and_no_sub() {
         let session: SessionId = "a:b".parse().unwrap();
         let id = id_of("ann@example.org", &session);
-        let change = EntryChange::set(&id, &Mark::default());
+        let change = EntryChange::set(&id, &SessionMark::default());
         assert_eq!(session_of(&change.key), Some(session.clone()));
         assert!(is_on(&id, &session) && !is_on(&id, &"b".parse().unwrap()));
         assert!(id.starts_with(&prefix_of("ann@example.org")) && !id.contains("ann"));

@@ -58,7 +58,7 @@ async fn a_renamed_session_has_that_title_for_all_until_it_is_given_back() {
     assert_eq!(titled(&answer), (json!("Beside"), json!("source")));
     let activities = client.get("/v1/sessions/s/activities?type=session").await.ok();
     let own = activities["activities"].as_array().unwrap().iter().find(|activity| activity["sessionId"] == "s").unwrap().clone();
-    assert_eq!(own["content"]["title"], "Beside");
+    assert_eq!((&own["content"]["title"], &own["content"]["sourceTitle"]), (&json!("Beside"), &Value::Null));
 }
 
 #[tokio::test]

@@ -389,11 +389,6 @@ family! {
         "counts";
         "pinned": "Whether the session is pinned.";
         "stale": "Whether the session may be outdated.";
-        "archived": "Whether a person archived the session. Only the server writes it.";
-        "updatedBy": "The person who renamed or archived the session. Only the server writes it.";
-        "titleFrom": "Whose title it is, where a person changed it: `user` or `source`. Only the server writes it.";
-        "sourceTitle": "The title of the session's source, while a person's title stands.";
-        "sourceArchived": "What the source says of `archived`.";
     }
 }
 

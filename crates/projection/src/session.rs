@@ -3,8 +3,9 @@
 //! Never its messages.
 
 use super::envelope_view::EnvelopeView;
-use super::members::{Str, content};
+use super::members::{Any, Flag, Str, content};
 use super::{FoldState, carry};
+use proscenium_model::decided_by;
 use proscenium_model::fact::SessionFact;
 use proscenium_model::{EventType, SessionId, Surface};
 
@@ -13,6 +14,10 @@ content! {
     "The frame of a session: title, status, unread state. The members have the source's names, bounded. Never its messages.";
     "status": Str, Always as STATUS, "The status as a fact states it, else open or closed; unknown if no fact states it.";
     "parentSessionId": Str, Sometimes, "The parent session.";
+    "titleFrom": Str, Sometimes, "Whose the title is, once a person has changed it: user or source.";
+    "sourceTitle": Str, Sometimes, "The title of the source, while a person's title stands.";
+    "archived": Flag, Sometimes, "Whether a person archived the session.";
+    "updatedBy": Any, Sometimes with decided_by::schema(), "The person who renamed or archived the session, at last.";
 }
 
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {

@@ -104,6 +104,10 @@ impl SessionChange {
             let from_source = view.summary.preview.title.as_deref();
             draft.payload.insert("title", title.as_deref().or(from_source).into());
             draft.payload.insert("titleFrom", if title.is_some() { "user" } else { "source" }.into());
+            if title.is_none() {
+                // Of no use to readers beside the same title.
+                draft.payload.insert("sourceTitle", Value::Null);
+            }
         }
         if let Some(archived) = archived {
             draft.payload.insert("archived", archived.into());

@@ -125,6 +125,37 @@ pub struct RowProof {
     pub chain: Option<Hex>,
 }
 
+/// How the line of a row begins.
+const ROW_START: &[u8] = b"{\"proof\":{\"row\":{\"sequence\":";
+/// How it ends.
+const ROW_END: &[u8] = b"}}}";
+
+impl RowProof {
+    /// Reads the line of a row as [`ProofWriter`] writes it; `None` for other lines, and for other forms of this one.
+    ///
+    /// Nearly all lines of an export are these, and a general parser would take as long as the hashes of a short row.
+    #[must_use]
+    pub fn read_written(line: &[u8]) -> Option<Self> {
+        let mut rest = line.strip_prefix(ROW_START)?;
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (number, after) = rest.split_at(digits);
+        // JSON has no leading zeros.
+        let number = std::str::from_utf8(number).ok().filter(|number| !number.starts_with('0'))?;
+        rest = after;
+        let mut member = |start: &[u8]| {
+            let Some(text) = rest.strip_prefix(start) else { return Some(None) };
+            let (digits, after) = text.split_at_checked(64)?;
+            rest = after.strip_prefix(b"\"")?;
+            let mut hash = [0; 32];
+            HEXLOWER.decode_mut(digits, &mut hash).ok()?;
+            Some(Some(Hex(hash)))
+        };
+        let [key, leaf] = [member(b",\"key\":\"")?, member(b",\"leaf\":\"")?];
+        let [shown, chain] = [member(b",\"shown\":\"")?, member(b",\"chain\":\"")?];
+        (rest == ROW_END).then_some(Self { sequence: number.parse().ok()?, key, leaf, shown, chain })
+    }
+}
+
 /// Rows that compaction removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -334,4 +365,32 @@ impl ProofWriter {
 fn write_json(line: &ProofLine, out: &mut Vec<u8>) {
     serde_json::to_writer(&mut *out, line).expect("plain data serializes, and writing to a Vec cannot fail");
     out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_a_row_is_read_as_a_parser_of_json_reads_it() {
+        let hash = |n: u8| Some(Hex([n; 32]));
+        for present in 0..16_u8 {
+            let member = |n: u8| hash(n).filter(|_| present & (1 << n) != 0);
+            for sequence in [1, 10, u64::MAX] {
+                let row = RowProof { sequence, key: member(0), leaf: member(1), shown: member(2), chain: member(3) };
+                let mut line = Vec::new();
+                write_json(&ProofLine { proof: Proof::Row(row.clone()) }, &mut line);
+                line.pop();
+                assert_eq!(RowProof::read_written(&line), Some(row));
+                for at in 0..line.len() {
+                    assert_eq!(RowProof::read_written(&line[..at]), None, "cut at {at}");
+                    let mut changed = line.clone();
+                    changed[at] ^= 1;
+                    let Some(read) = RowProof::read_written(&changed) else { continue };
+                    let parsed = serde_json::from_slice(&changed).map(|ProofLine { proof }| proof);
+                    assert_eq!(parsed.unwrap(), Proof::Row(read), "{}", String::from_utf8_lossy(&changed));
+                }
+            }
+        }
+    }
 }

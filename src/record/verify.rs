@@ -14,10 +14,14 @@ use data_encoding::HEXLOWER;
 use memchr::memmem;
 use serde::Serialize;
 use std::io::{self, Read};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// The bytes that are read at once.
 const CHUNK_BYTES: usize = 8 * 1024 * 1024;
+/// The parts of a chunk for each thread, so that none waits long for the others at its end.
+const PARTS_PER_THREAD: usize = 8;
 /// The longest group of lines: the largest fact of a server as an envelope, with its proof.
 const LINE_OF_EXPORT_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
@@ -75,25 +79,23 @@ pub fn verify(from: impl Read, known: &Known) -> Result<Verified, VerifyError> {
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut chunks = Chunks { from, buffer: Vec::new(), is_at_end: false };
     let (mut check, mut digest, mut line) = (Check::new(known), blake3::Hasher::new(), 0);
-    while let Some(chunk) = chunks.next()? {
-        let last_line = match chunks.is_at_end {
+    let mut next = chunks.next()?;
+    while let Some(Chunk { text, is_last }) = next {
+        let hashed = match is_last {
             // The last line signs the others.
-            true => start_of_last_line(&chunk),
-            false => chunk.len(),
+            true => start_of_last_line(&text),
+            false => text.len(),
         };
-        let parts = split(&chunk, threads);
-        let read = thread::scope(|scope| {
-            let others: Vec<_> = parts[1..].iter().map(|part| scope.spawn(|| read_part(part))).collect();
-            let first = read_part(parts[0]);
-            digest.update(&chunk[..last_line]);
-            let others = others.into_iter().map(|part| part.join().expect("a thread that reads lines does not panic"));
-            std::iter::once(first).chain(others).collect::<Vec<_>>()
+        let mut following = Ok(None);
+        let read = read_parts(&split(&text, threads * PARTS_PER_THREAD), threads, || {
+            digest.update(&text[..hashed]);
+            following = chunks.next();
         });
         let mut left: usize = read.iter().map(|part| part.items.len()).sum();
         for part in read {
             for Item { line: of_part, what } in part.items {
                 left -= 1;
-                if matches!(what, What::End(_)) && (left > 0 || !chunks.is_at_end) {
+                if matches!(what, What::End(_)) && (left > 0 || !is_last) {
                     let why = "lines were added after the last one".into();
                     return Err(VerifyError::Misfit { line: line + of_part + 1, sequence: None, why });
                 }
@@ -101,8 +103,29 @@ pub fn verify(from: impl Read, known: &Known) -> Result<Verified, VerifyError> {
             }
             line += part.lines;
         }
+        next = following?;
     }
     check.end(line)
+}
+
+/// Reads the parts of a chunk by several threads. This thread helps them when it has done its other work.
+fn read_parts(parts: &[&[u8]], threads: usize, other_work: impl FnOnce()) -> Vec<Part> {
+    let read: Vec<OnceLock<Part>> = parts.iter().map(|_| OnceLock::new()).collect();
+    let taken = AtomicUsize::new(0);
+    let help = || {
+        while let Some((text, part)) = {
+            let n = taken.fetch_add(1, Ordering::Relaxed);
+            parts.get(n).zip(read.get(n))
+        } {
+            part.get_or_init(|| read_part(text));
+        }
+    };
+    thread::scope(|scope| {
+        (1..threads).for_each(|_| drop(scope.spawn(help)));
+        other_work();
+        help();
+    });
+    read.into_iter().map(|part| part.into_inner().expect("a part is taken once, and its thread has ended")).collect()
 }
 
 fn start_of_last_line(text: &[u8]) -> usize {
@@ -111,6 +134,12 @@ fn start_of_last_line(text: &[u8]) -> usize {
 }
 
 /// Whole groups of lines: a line of a proof, and what it is about.
+struct Chunk {
+    text: Vec<u8>,
+    is_last: bool,
+}
+
+/// The chunks of a file.
 struct Chunks<R> {
     from: R,
     buffer: Vec<u8>,
@@ -118,7 +147,7 @@ struct Chunks<R> {
 }
 
 impl<R: Read> Chunks<R> {
-    fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+    fn next(&mut self) -> io::Result<Option<Chunk>> {
         let between = between_groups();
         loop {
             if self.is_at_end {
@@ -128,12 +157,12 @@ impl<R: Read> Chunks<R> {
             let read = self.from.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut self.buffer)?;
             if read < CHUNK_BYTES {
                 self.is_at_end = true;
-                return Ok(Some(std::mem::take(&mut self.buffer)));
+                return Ok(Some(Chunk { text: std::mem::take(&mut self.buffer), is_last: true }));
             }
             let new = before.saturating_sub(between.len());
             if let Some(at) = memmem::rfind(&self.buffer[new..], &between) {
                 let rest = self.buffer.split_off(new + at + 1);
-                return Ok(Some(std::mem::replace(&mut self.buffer, rest)));
+                return Ok(Some(Chunk { text: std::mem::replace(&mut self.buffer, rest), is_last: false }));
             }
             if self.buffer.len() > LINE_OF_EXPORT_BYTES_MAX {
                 return Err(io::Error::other("it has a line that is longer than 1 GiB"));
@@ -170,17 +199,24 @@ struct Item {
 
 enum What {
     Begin(ExportBegin),
-    /// `linked` is the chain's value after the row, if the value before it is what the line before says: its first part.
-    Row {
-        proof: RowProof,
-        leaf: Option<Hash>,
-        linked: Option<(Hash, Hash)>,
-    },
+    Row(ReadRow),
     Removed(Removed),
     Resume(Resume),
     End(Box<ExportEnd>),
     /// What is wrong with the row, as far as it is known, or with the line.
     Bad(Option<u64>, String),
+}
+
+/// A row whose envelope fits its proof.
+struct ReadRow {
+    sequence: u64,
+    /// Whether its text is in the export.
+    is_in_text: bool,
+    leaf: Option<Hash>,
+    /// The chain's value after it, as its proof says.
+    chain: Option<Hash>,
+    /// The chain's value before it that leads to the value after it.
+    before: Option<Hash>,
 }
 
 struct Part {
@@ -191,17 +227,16 @@ struct Part {
 fn read_part(text: &[u8]) -> Part {
     let mut lines = Lines { rest: text, number: 0 };
     let mut items = Vec::with_capacity(text.len() / 512);
-    let mut before = None;
+    let mut before: Option<Hash> = None;
     while let Some(line) = lines.next() {
         let number = lines.number;
         let mut what = read_item(line, &mut lines);
-        if let What::Row { leaf: Some(leaf), linked, .. } = &mut what {
-            *linked = before.map(|before: Hash| (before, hash_chain::link(&before, leaf)));
+        let said_before = before.take();
+        if let What::Row(row) = &mut what {
+            let fits = |before: &Hash| row.leaf.as_ref().is_some_and(|leaf| Some(hash_chain::link(before, leaf)) == row.chain);
+            row.before = said_before.filter(fits);
+            before = row.chain;
         }
-        before = match &what {
-            What::Row { proof, .. } => proof.chain.map(|chain| chain.0),
-            _ => None,
-        };
         items.push(Item { line: number, what });
     }
     Part { items, lines: lines.number }
@@ -233,6 +268,9 @@ fn read_item(line: &[u8], lines: &mut Lines<'_>) -> What {
     if !text.starts_with(LINE_START) {
         return What::Bad(None, "no row's proof comes before this line, so it was added or its proof was cut out".into());
     }
+    if let Some(row) = RowProof::read_written(text) {
+        return read_row(row, lines);
+    }
     let proof = match serde_json::from_slice(text) {
         Ok(ProofLine { proof }) => proof,
         Err(error) => return What::Bad(None, format!("this line is no proof: {error}")),
@@ -253,23 +291,27 @@ fn read_item(line: &[u8], lines: &mut Lines<'_>) -> What {
     }
 }
 
-fn read_row(proof: RowProof, lines: &mut Lines<'_>) -> What {
-    let bad = |why: &str| What::Bad(Some(proof.sequence), why.into());
-    if proof.key.is_none() && proof.shown.is_none() {
-        return What::Row { leaf: proof.leaf.map(|leaf| leaf.0), proof, linked: None };
+fn read_row(RowProof { sequence, key, leaf, shown, chain }: RowProof, lines: &mut Lines<'_>) -> What {
+    let read = |leaf: Option<Hash>| {
+        let chain = chain.map(|chain| chain.0);
+        What::Row(ReadRow { sequence, is_in_text: key.is_some(), leaf, chain, before: None })
+    };
+    let bad = |why: &str| What::Bad(Some(sequence), why.into());
+    let leaf = leaf.map(|leaf| leaf.0);
+    if key.is_none() && shown.is_none() {
+        return read(leaf);
     }
     let line = if lines.is_at_envelope() { lines.next() } else { None };
     let Some(text) = line else { return bad("its envelope was cut out") };
     let Some(text) = text.strip_suffix(b"\n") else { return bad("the file is cut off within its envelope") };
-    if proof.shown.is_some_and(|shown| shown.0 != hash_of_line(text)) {
+    if shown.is_some_and(|shown| shown.0 != hash_of_line(text)) {
         return bad("its envelope was changed");
     }
-    let leaf = match (proof.key, proof.leaf) {
-        (Some(_), Some(_)) => return bad("it has both a key and a leaf"),
-        (Some(key), None) => Some(hash_chain::leaf(&key.0, text)),
-        (None, leaf) => leaf.map(|leaf| leaf.0),
-    };
-    What::Row { proof, leaf, linked: None }
+    match (key, leaf) {
+        (Some(_), Some(_)) => bad("it has both a key and a leaf"),
+        (Some(key), None) => read(Some(hash_chain::leaf(&key.0, text))),
+        (None, leaf) => read(leaf),
+    }
 }
 
 /// Follows the chain from line to line.
@@ -319,31 +361,30 @@ impl<'k> Check<'k> {
         match what {
             What::Begin(_) => Err(misfit(None, "the first line comes again".into())),
             What::Bad(sequence, why) => Err(misfit(sequence, why)),
-            What::Row { proof, leaf, linked } => {
-                self.follows(proof.sequence).map_err(|(sequence, why)| misfit(Some(sequence), why))?;
-                match (self.value, leaf, proof.chain) {
-                    (Some(before), Some(leaf), Some(chain)) => {
-                        let linked = linked.filter(|(known, _)| *known == before);
-                        if linked.map_or_else(|| hash_chain::link(&before, &leaf), |(_, after)| after) != chain.0 {
+            What::Row(ReadRow { sequence, is_in_text, leaf, chain, before }) => {
+                self.follows(sequence).map_err(|(sequence, why)| misfit(Some(sequence), why))?;
+                match (self.value, leaf, chain) {
+                    (Some(value), Some(leaf), Some(chain)) => {
+                        if before != Some(value) && hash_chain::link(&value, &leaf) != chain {
                             return Err(row(
-                                proof.sequence,
-                                match proof.key {
-                                    Some(_) => "its envelope, its key or its place is not what the chain has",
-                                    None => "its leaf or its place is not what the chain has",
+                                sequence,
+                                match is_in_text {
+                                    true => "its envelope, its key or its place is not what the chain has",
+                                    false => "its leaf or its place is not what the chain has",
                                 },
                             ));
                         }
-                        self.value = Some(chain.0);
-                        match proof.key.is_some() {
+                        self.value = Some(chain);
+                        match is_in_text {
                             true => self.verified.checked_in_text += 1,
                             false => self.verified.checked_by_leaf += 1,
                         }
                     }
                     (None, None, None) => self.verified.outside_of_chain += 1,
-                    (Some(_), ..) => return Err(row(proof.sequence, "its proof lacks the leaf or the chain's value")),
-                    (None, ..) => return Err(row(proof.sequence, "it is outside of the chain, but its proof says otherwise")),
+                    (Some(_), ..) => return Err(row(sequence, "its proof lacks the leaf or the chain's value")),
+                    (None, ..) => return Err(row(sequence, "it is outside of the chain, but its proof says otherwise")),
                 }
-                self.reach(proof.sequence).map_err(|why| row(proof.sequence, &why))
+                self.reach(sequence).map_err(|why| row(sequence, &why))
             }
             What::Removed(Removed { first, last, rows, before, after }) => {
                 self.follows(first).map_err(|(sequence, why)| misfit(Some(sequence), why))?;

@@ -16,7 +16,7 @@
 //! the log; later deliveries wait for a new writer.
 //!
 //! Submodules, in the order in which they may use each other: [`quotas`] are those of an owner, [`delivery`] is the input, [`receipt`] the result,
-//! [`rows`] the output, [`attempt`] the starts of an attempt, [`parse`] the judgement of facts, [`questions`] what decisions are about, [`writer`] the writer with the state of the stages, [`owners`]
+//! [`rows`] the output, [`attempt`] the starts of an attempt, [`chaining`] the hash chain of the rows, [`parse`] the judgement of facts, [`questions`] what decisions are about, [`writer`] the writer with the state of the stages, [`owners`]
 //! whose a log is, [`pending`]
 //! the deliveries between writer and store. [`accept`] applies facts, [`stamp`] runs the ledger and the guard. Beside this path are [`answers`] (answers
 //! to actions of other runs), [`amend`] (appends by the server itself), and [`maintenance`] (erasure and compaction).
@@ -34,6 +34,8 @@ mod receipt;
 mod rows;
 
 mod attempt;
+
+mod chaining;
 
 mod writer;
 

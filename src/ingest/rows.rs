@@ -8,12 +8,21 @@ use bytes::Bytes;
 /// The room for one row, in bytes. Most rows need less.
 const ROW_BYTES: usize = 640;
 
+/// The rows of one append.
+#[derive(Clone)]
+pub(super) struct FullAppend {
+    pub last: Sequence,
+    pub rows: Bytes,
+    /// The rows that are decisions.
+    pub decisions: Vec<Sequence>,
+}
+
 /// The encoded rows of a delivery, split into bounded appends, and the bodies that they refer to.
 #[derive(Default)]
 pub(super) struct EncodedRows {
-    /// The last sequence and the rows of each full append.
-    full: Vec<(Sequence, Bytes)>,
+    full: Vec<FullAppend>,
     rows: Vec<u8>,
+    decisions: Vec<Sequence>,
     count: usize,
     /// The envelopes from the open append on, as far as known.
     expected: usize,
@@ -34,19 +43,24 @@ impl EncodedRows {
         self.rows.reserve((envelopes * ROW_BYTES).min(APPEND_BYTES_MAX + ROW_BYTES));
     }
 
-    pub fn push(&mut self, sequence: Sequence, prev: [Sequence; 3], views: [Option<&[u8]>; 3]) {
+    pub fn push(&mut self, sequence: Sequence, prev: [Sequence; 3], views: [Option<&[u8]>; 3], is_decision: bool) {
         let before = self.rows.len();
         Row::encode(&mut self.rows, sequence, prev, views);
         self.bytes += self.rows.len() - before;
         (self.count, self.last) = (self.count + 1, sequence);
+        if is_decision {
+            self.decisions.push(sequence);
+        }
         if self.count >= APPEND_ROWS_MAX || self.rows.len() >= APPEND_BYTES_MAX {
             self.cut();
         }
     }
 
-    fn cut(&mut self) {
+    /// Completes the open append.
+    pub fn cut(&mut self) {
         if self.count > 0 {
-            self.full.push((self.last, std::mem::take(&mut self.rows).into()));
+            let (rows, decisions) = (std::mem::take(&mut self.rows).into(), std::mem::take(&mut self.decisions));
+            self.full.push(FullAppend { last: self.last, rows, decisions });
             self.reserve(self.expected.saturating_sub(self.count));
             self.count = 0;
         }
@@ -57,8 +71,13 @@ impl EncodedRows {
         self.blobs.push(blob);
     }
 
-    /// The rows of each append with its last sequence, and all bodies.
-    pub fn into_parts(mut self) -> (Vec<(Sequence, Bytes)>, Vec<Blob>) {
+    /// The complete appends.
+    pub fn full(&self) -> &[FullAppend] {
+        &self.full
+    }
+
+    /// The appends, and all bodies.
+    pub fn into_parts(mut self) -> (Vec<FullAppend>, Vec<Blob>) {
         self.cut();
         (self.full, self.blobs)
     }

@@ -3,6 +3,7 @@
 //! The ledger records each draft, the guard redacts it, and each audience gets its view.
 
 use super::attempt::AttemptStarts;
+use super::chaining::Chaining;
 use super::questions::Questions;
 use super::receipt::VIOLATIONS_MAX;
 use super::rows::EncodedRows;
@@ -11,7 +12,6 @@ use crate::environment::Environment;
 use crate::guard::{Guarded, Policy};
 use crate::log::commit::{Preview, Summary, SummaryExtension, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction, PendingDetail, WaitState};
-use crate::log::hash_chain::ChainEnd;
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::decided_by::{DECIDED_BY, DecidedBy, RESOLVED_BY, UPDATED_BY, by_runtime, is_by_runtime};
 use crate::model::fact::RunFact;
@@ -59,6 +59,7 @@ pub(super) struct Stamped {
     has_drafts: bool,
     received_at: Box<str>,
     scratch: Scratch,
+    chaining: Chaining,
 }
 
 impl LogWriter {
@@ -107,20 +108,22 @@ impl LogWriter {
             }
             // The ledger has named the draft's call.
             self.questions.mark(draft, context.publisher);
-            let Self { id, ledger, guard, summary, seen_runs, event_ids, attempt_starts, questions, hash_chain, .. } = self;
-            let mut encoder =
-                RowEncoder { log: id, ledger, summary, seen_runs, event_ids, attempt_starts, questions, hash_chain };
+            let Self { id, ledger, guard, summary, seen_runs, event_ids, attempt_starts, questions, .. } = self;
+            let mut encoder = RowEncoder { log: id, ledger, summary, seen_runs, event_ids, attempt_starts, questions };
             guard.pass(policy, &mut new_blob_id, draft, halves, &mut |guarded| encoder.encode(guarded, stamped));
             stamped.has_drafts = true;
         }
+        stamped.chaining.follow(&self.hash_chain, stamped.rows.full());
         drafts.clear();
     }
 
-    /// Updates the summary, if there was a draft.
-    pub fn end_stamp(&mut self, stamped: Stamped) -> Stamped {
+    /// Updates the summary and the hash chain, if there was a draft.
+    pub fn end_stamp(&mut self, mut stamped: Stamped) -> Stamped {
         if !stamped.has_drafts {
             return stamped;
         }
+        stamped.rows.cut();
+        std::mem::take(&mut stamped.chaining).end(&mut self.hash_chain, stamped.rows.full());
         self.list_pending();
         let received_at = &stamped.received_at;
         let summary = &mut self.summary;
@@ -238,7 +241,6 @@ struct RowEncoder<'w> {
     event_ids: &'w mut EventIds,
     attempt_starts: &'w mut AttemptStarts,
     questions: &'w mut Questions,
-    hash_chain: &'w mut ChainEnd,
 }
 
 impl RowEncoder<'_> {
@@ -254,9 +256,7 @@ impl RowEncoder<'_> {
             self.attempt_starts.note_visible(&envelope.draft);
         }
         let views = scratch.write(&envelope, visibilities, self.ledger);
-        rows.push(sequence, self.summary.seen_last, views);
-        let whole = views[Audience::Internal.index()].unwrap_or_default();
-        self.hash_chain.push(sequence, whole, is_decision(&envelope.draft));
+        rows.push(sequence, self.summary.seen_last, views, is_decision(&envelope.draft));
         let is_news = !is_by_person(&envelope.draft);
         for (i, view) in views.iter().enumerate() {
             if view.is_some() {

@@ -3,7 +3,7 @@
 use super::attempt::AttemptStarts;
 use super::pending::{Commit, InFlight};
 use super::questions::Questions;
-use super::rows::EncodedRows;
+use super::rows::{EncodedRows, FullAppend};
 use crate::environment::Environment;
 use crate::guard::Guard;
 use crate::log::agent_memory::{AGENT_MEMORY_KEY_PREFIX, AgentMemory};
@@ -430,7 +430,7 @@ impl LogWriter {
         }
         let (mut expected, mut appends) = (expected, Vec::new());
         let (cut, blobs) = rows.into_parts();
-        for (last, rows) in cut {
+        for FullAppend { last, rows, .. } in cut {
             let before = std::mem::replace(&mut expected, last);
             let (blobs, state) = (Vec::new(), Vec::new());
             appends.push(Append { log: self.id.clone(), epoch: self.epoch, expected: before, last, rows, blobs, state });

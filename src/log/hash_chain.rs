@@ -21,7 +21,7 @@
 //! A version without chains ignores these entries. If it appended meanwhile, the head is behind the log: the next row
 //! then begins a new chain. So does the first row that this version adds to a log of an earlier one.
 
-use super::row::Row;
+use super::row::{Row, internal_texts};
 use super::{LogId, StoreError};
 use crate::model::json::escape_line_ends;
 use crate::model::{Audience, Epoch, Sequence};
@@ -101,7 +101,7 @@ fn numbered_key(prefix: &str, sequence: Sequence) -> Bytes {
 }
 
 /// The end of a chain, where its log's writer adds to it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ChainEnd {
     key: Hash,
     from: Sequence,
@@ -134,6 +134,14 @@ impl ChainEnd {
         self.last = sequence;
         if is_decision || sequence.0.is_multiple_of(POINT_ROWS) {
             self.points.push((sequence, self.value));
+        }
+    }
+
+    /// Adds the next rows of the log, as an append has them. The places of `decisions` are saved.
+    pub fn push_rows(&mut self, rows: &[u8], decisions: &[Sequence]) {
+        let mut decisions = decisions.iter().peekable();
+        for (sequence, text) in internal_texts(rows) {
+            self.push(sequence, text, decisions.next_if_eq(&&sequence).is_some());
         }
     }
 

@@ -155,6 +155,18 @@ impl Iterator for Rows {
     }
 }
 
+/// The sequence and the text for [`Audience::Internal`] of each of these encoded rows, in order.
+pub fn internal_texts(mut rows: &[u8]) -> impl Iterator<Item = (Sequence, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = rows.try_get_u32_le().ok()? as usize;
+        let (row, rest) = rows.split_at(length);
+        rows = rest;
+        let mut range = &row[32 + 8 * Audience::Internal.index()..];
+        let (from, bytes) = (range.get_u32_le() as usize, range.get_u32_le() as usize);
+        Some((Sequence((&row[..8]).get_u64_le()), &row[HEAD + from..][..bytes]))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -126,6 +126,23 @@ async fn an_export_with_proofs_is_verified_for_each_audience() {
 }
 
 #[tokio::test]
+async fn large_and_small_deliveries_go_on_with_one_chain() {
+    let client = start().await;
+    client.append("r", &[fact("run.started", json!({}))]).await;
+    let mut rows = 1;
+    for facts in [2000, 1, 1500, 300] {
+        let text = "a line of a long answer ".repeat(12);
+        let fact = |n: u64| if n % 100 == 7 { asks(&format!("a{}", rows + n)) } else { note(&text) };
+        let delivery: Vec<Value> = (0..facts).map(fact).collect();
+        client.append("r", &delivery).await;
+        rows += facts;
+    }
+    let verified = verified(&export(&client, "r", "internal").await, &keys(&client).await);
+    assert_eq!((verified.checked_in_text, verified.outside_of_chain), (rows, 0));
+    assert_eq!(verified.head.unwrap().sequence, rows);
+}
+
+#[tokio::test]
 async fn a_changed_byte_at_any_place_is_named() {
     let client = start().await;
     client.append("r", &mixed()).await;

@@ -1,4 +1,4 @@
-//! `proscenium export` and `proscenium import`: a run as a file with one envelope per line.
+//! `proscenium export` and `proscenium import`: a log as a file with one envelope per line.
 //!
 //! An import is a producer that numbers its facts and takes its id from the content of the file. A repeated import
 //! therefore adds only the missing facts. The command checks the whole file before it sends any of it.
@@ -20,7 +20,11 @@ use std::path::{Path, PathBuf};
 #[command(after_help = EXPORT_EXAMPLES)]
 pub struct Export {
     /// The run to export.
-    run: String,
+    #[arg(required_unless_present = "session")]
+    run: Option<String>,
+    /// The session whose own log to export, without its runs, instead of a run.
+    #[arg(long, env = "PROSCENIUM_SESSION", conflicts_with = "run")]
+    session: Option<String>,
     #[command(flatten)]
     server: Endpoint,
     /// The audience to export for. An export for users contains only what users may see.
@@ -39,6 +43,7 @@ Examples:
   proscenium export my-run -o my-run.ndjson                    the whole run up to now
   proscenium export my-run --audience user | jq -r .type       the part that users may see
   proscenium export my-run --proof -o my-run.ndjson            with proofs: proscenium verify my-run.ndjson
+  proscenium export --session my-session                       the session's own log, without its runs
 
 Offloaded bodies stay on the server; the envelopes refer to them.";
 
@@ -80,16 +85,20 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// An import omits those of the exporting server.
 const SERVER_MEMBERS: [&str; 5] = ["runId", "eventId", "sequence", "receivedAt", "startAudience"];
 
-/// Writes the envelopes of a run.
+/// Writes the envelopes of a run, or of a session's own log.
 ///
 /// # Errors
 /// [`CliError`]; then the file does not exist.
 pub async fn export(args: Export) -> Result<(), CliError> {
     let (server, client) = (&args.server, args.server.client()?);
     let audience = args.audience.as_str();
+    let (kind, collection, id) = match (&args.session, &args.run) {
+        (Some(session), _) => ("session", "sessions", session.as_str()),
+        (None, run) => ("run", "runs", run.as_deref().unwrap_or_default()),
+    };
     let get = async |resource: &str| {
         let proof = if args.proof && resource == "export" { "&proof=true" } else { "" };
-        let url = format!("{}?audience={audience}{proof}", server.run_url(&args.run, resource));
+        let url = format!("{}?audience={audience}{proof}", server.resource_url(collection, id, resource));
         server.require_success(client.get(url).send().await.map_err(|error| server.request_error(&error))?).await
     };
     let summary: Value = get("").await?.json().await.map_err(|error| server.request_error(&error))?;
@@ -106,7 +115,7 @@ pub async fn export(args: Export) -> Result<(), CliError> {
     bar.finish_and_clear();
     target.finish()?;
     if let Some(file) = &args.output {
-        report(&format!("exported {lines} envelopes of run {} to {}", args.run, file.display()));
+        report(&format!("exported {lines} envelopes of {kind} {id} to {}", file.display()));
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ pub struct Verify {
     /// The server's public keys, to check the signatures: a JSON Web Key Set or a PEM file, or the server's address.
     #[arg(long, env = "PROSCENIUM_VERIFY_KEY", value_name = "FILE|URL")]
     key: Option<String>,
-    /// A signed head of the run that was kept, as JSON: the rows up to it must still be the same.
+    /// A signed head of the log that was kept, as JSON: the rows up to it must still be the same.
     #[arg(long, env = "PROSCENIUM_HEAD", value_name = "FILE")]
     head: Option<PathBuf>,
     /// Print one JSON object.
@@ -90,8 +90,10 @@ fn file_error(file: &Path, reason: &dyn std::fmt::Display) -> CliError {
 }
 
 fn print(out: &mut impl Write, verified: &Verified) -> io::Result<()> {
-    let Verified { run_id, audience, checked_in_text, checked_by_leaf, outside_of_chain, removed, head, .. } = verified;
-    writeln!(out, "Run {} for {}: all rows fit.", sanitize(run_id), audience.as_str())?;
+    let Verified { run_id, session_id, audience, checked_in_text, checked_by_leaf, outside_of_chain, removed, head, .. } =
+        verified;
+    let (kind, id) = if run_id.is_some() { ("Run", run_id) } else { ("Session", session_id) };
+    writeln!(out, "{kind} {} for {}: all rows fit.", sanitize(id.as_deref().unwrap_or_default()), audience.as_str())?;
     writeln!(out, "  {checked_in_text} rows checked in text")?;
     writeln!(out, "  {checked_by_leaf} rows checked by their leaf only: this export does not show them as they were written")?;
     if *removed > 0 {

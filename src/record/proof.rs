@@ -18,7 +18,7 @@ use crate::log::LogId;
 use crate::log::hash_chain::{self, ChainRecord, Hash};
 use crate::log::row::Row;
 use crate::model::json::escape_line_ends;
-use crate::model::{Audience, Epoch, RunId, Sequence};
+use crate::model::{Audience, Epoch, RunId, Sequence, SessionId};
 use data_encoding::HEXLOWER;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -88,7 +88,12 @@ pub enum Proof {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExportBegin {
     pub version: u32,
-    pub run_id: Box<str>,
+    /// The run of the log; exactly one of the two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<Box<str>>,
+    /// The session of the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<Box<str>>,
     pub epoch: Box<str>,
     pub audience: Audience,
     /// The last row of the export.
@@ -96,6 +101,22 @@ pub struct ExportBegin {
     /// The rows of the chain: all, unless an earlier version wrote some. Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<ChainRows>,
+}
+
+impl ExportBegin {
+    /// The log of the export.
+    ///
+    /// # Errors
+    /// Why it names none.
+    pub fn log(&self) -> Result<LogId, String> {
+        match (&self.run_id, &self.session_id) {
+            (Some(run), None) => RunId::new(run).map(LogId::Run).map_err(|error| format!("the run's id is not valid: {error}")),
+            (None, Some(session)) => {
+                SessionId::stored(session).map(LogId::Session).map_err(|error| format!("the session's id is not valid: {error}"))
+            }
+            _ => Err("it names neither one run nor one session".into()),
+        }
+    }
 }
 
 /// The rows that a chain has.
@@ -218,25 +239,26 @@ pub struct ProofWriter {
 }
 
 impl ProofWriter {
-    /// Begins an export of a run's rows up to `until`, with the chain of the same moment.
+    /// Begins an export of a log's rows up to `until`, with the chain of the same moment.
     #[must_use]
     pub fn begin(
-        run: RunId,
+        log: LogId,
         epoch: Epoch,
         audience: Audience,
         until: Sequence,
         record: Option<ChainRecord>,
         out: &mut Vec<u8>,
     ) -> Self {
+        let (run_id, session_id) = names_of(&log);
         let begin = ExportBegin {
             version: VERSION,
-            run_id: run.as_str().into(),
+            run_id,
+            session_id,
             epoch: epoch.to_string().into(),
             audience,
             until: until.0,
             chain: record.as_ref().map(|record| ChainRows { from: record.from.0, until: record.head.0.0 }),
         };
-        let log = LogId::Run(run);
         let mut writer = Self { log, epoch, record, at: Sequence::NONE, value: None, digest: blake3::Hasher::new() };
         writer.write(Proof::Begin(begin), out);
         writer.enter_chain();

@@ -222,10 +222,7 @@ impl SignedHead {
     /// Signs the head of a log.
     #[must_use]
     pub fn sign(key: &SigningKey, log: &LogId, epoch: Epoch, head: (Sequence, &Hash), at: jiff::Timestamp) -> Self {
-        let (run_id, session_id) = match log {
-            LogId::Run(run) => (Some(run.as_str().into()), None),
-            LogId::Session(session) => (None, Some(session.as_str().into())),
-        };
+        let (run_id, session_id) = names_of(log);
         let mut signed = Self {
             run_id,
             session_id,
@@ -255,6 +252,14 @@ impl SignedHead {
     #[must_use]
     pub fn is_signed_by(&self, keys: &[PublicKey]) -> bool {
         is_signed(keys, &self.kid, self.text().as_bytes(), &self.signature)
+    }
+}
+
+/// The name of a log among runs, or among sessions.
+pub(super) fn names_of(log: &LogId) -> (Option<Box<str>>, Option<Box<str>>) {
+    match log {
+        LogId::Run(run) => (Some(run.as_str().into()), None),
+        LogId::Session(session) => (None, Some(session.as_str().into())),
     }
 }
 

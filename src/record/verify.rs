@@ -9,7 +9,7 @@ use super::proof::{
 use super::signing::{PublicKey, SignedHead, is_signed};
 use crate::log::LogId;
 use crate::log::hash_chain::{self, Hash};
-use crate::model::{Audience, Epoch, RunId, Sequence};
+use crate::model::{Audience, Epoch, Sequence};
 use data_encoding::HEXLOWER;
 use memchr::memmem;
 use serde::Serialize;
@@ -29,7 +29,10 @@ const LINE_OF_EXPORT_BYTES_MAX: usize = 1024 * 1024 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verified {
-    pub run_id: Box<str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<Box<str>>,
     pub epoch: Box<str>,
     pub audience: Audience,
     /// Rows whose text is in the export and is what the chain has.
@@ -328,10 +331,16 @@ struct Check<'k> {
     is_complete: bool,
 }
 
+/// Whether a head is of the log of an export.
+fn is_of(head: &SignedHead, begin: &ExportBegin) -> bool {
+    (&head.run_id, &head.session_id, &head.epoch) == (&begin.run_id, &begin.session_id, &begin.epoch)
+}
+
 impl<'k> Check<'k> {
     fn new(known: &'k Known) -> Self {
         let verified = Verified {
-            run_id: Box::default(),
+            run_id: None,
+            session_id: None,
             epoch: Box::default(),
             audience: Audience::User,
             checked_in_text: 0,
@@ -421,12 +430,13 @@ impl<'k> Check<'k> {
         if begin.version != VERSION {
             return Err(format!("the proofs are of version {}; this program reads version {VERSION}", begin.version));
         }
-        if let Some(kept) = &self.known.head
-            && (kept.run_id.as_ref() != Some(&begin.run_id) || kept.epoch != begin.epoch)
-        {
-            return Err(format!("the head that was kept is not of run {} in epoch {}", begin.run_id, begin.epoch));
+        let log = begin.log()?;
+        if let Some(kept) = self.known.head.as_ref().filter(|kept| !is_of(kept, &begin)) {
+            let (epoch, kept) = (&begin.epoch, &kept.epoch);
+            return Err(format!("the head that was kept, of epoch {kept}, is not of {log} in epoch {epoch}"));
         }
-        (self.verified.run_id, self.verified.epoch) = (begin.run_id.clone(), begin.epoch.clone());
+        (self.verified.run_id, self.verified.session_id) = (begin.run_id.clone(), begin.session_id.clone());
+        self.verified.epoch = begin.epoch.clone();
         self.verified.audience = begin.audience;
         self.begin = Some(begin);
         self.enter_chain()
@@ -443,11 +453,10 @@ impl<'k> Check<'k> {
 
     /// Takes the chain's first value before its first row, and none after its last.
     fn enter_chain(&mut self) -> Result<(), String> {
-        let Some(ExportBegin { run_id, epoch, chain: Some(chain), .. }) = &self.begin else { return Ok(()) };
+        let Some(begin @ ExportBegin { epoch, chain: Some(chain), .. }) = &self.begin else { return Ok(()) };
         if self.at + 1 == chain.from {
-            let run = RunId::new(run_id).map_err(|error| format!("the run's id is not valid: {error}"))?;
             let epoch: Epoch = epoch.parse().map_err(|()| format!("{epoch:?} is not an epoch"))?;
-            self.value = Some(hash_chain::start(&LogId::Run(run), epoch, Sequence(chain.from)));
+            self.value = Some(hash_chain::start(&begin.log()?, epoch, Sequence(chain.from)));
         }
         Ok(())
     }
@@ -484,9 +493,8 @@ impl<'k> Check<'k> {
         let head = end.head.as_ref();
         match (head, begin.chain) {
             (Some(head), Some(chain)) => {
-                let is_of_log = head.run_id.as_ref() == Some(&begin.run_id) && head.session_id.is_none();
                 let is_of_chain = self.head_value.is_some_and(|value| *head.chain == HEXLOWER.encode(&value));
-                if !is_of_log || head.epoch != begin.epoch || head.sequence != chain.until || !is_of_chain {
+                if !is_of(head, begin) || head.sequence != chain.until || !is_of_chain {
                     return Err((None, "the signed head is not that of the rows".into()));
                 }
             }
@@ -516,7 +524,7 @@ impl<'k> Check<'k> {
     fn end(self, lines: u64) -> Result<Verified, VerifyError> {
         let misfit = |sequence, why: &str| VerifyError::Misfit { line: lines, sequence, why: why.into() };
         if self.begin.is_none() {
-            return Err(VerifyError::NoProof("it is empty; export a run with --proof".into()));
+            return Err(VerifyError::NoProof("it is empty; export a run or a session with --proof".into()));
         }
         if !self.is_complete {
             return Err(misfit(Some(self.at + 1), "the file ends before it"));
@@ -567,7 +575,7 @@ mod tests {
     fn verified(rows: &[Row], record: ChainRecord, keep: impl Fn(u64) -> bool) -> Result<Verified, VerifyError> {
         let (mut out, key) = (Vec::new(), SigningKey::generate(Environment::SYSTEM));
         let until = rows.last().unwrap().sequence();
-        let mut writer = ProofWriter::begin(run(), epoch(), Audience::Internal, until, Some(record), &mut out);
+        let mut writer = ProofWriter::begin(LogId::Run(run()), epoch(), Audience::Internal, until, Some(record), &mut out);
         for row in rows.iter().filter(|row| keep(row.sequence().0)) {
             writer.row(row, row.view(Audience::Internal), &mut out);
         }

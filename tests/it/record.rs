@@ -104,6 +104,27 @@ fn rows(export: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[tokio::test]
+async fn the_own_log_of_a_session_is_exported_and_verified_as_a_run_is() {
+    let client = start().await;
+    client.append("r", &[fact("run.started", json!({"sessionId": "s"}))]).await;
+    client.get("/v1/sessions/never/export").await.problem(404, "no_such_session");
+    let none = client.get("/v1/sessions/s/export").await.problem(404, "no_such_session");
+    assert_eq!(none["detail"], "Session s has no log of its own yet. Its runs have exports.");
+    for title in ["First", "Second"] {
+        client.patch("/v1/sessions/s", &json!({"title": title})).await.ok();
+    }
+    let plain = client.get("/v1/sessions/s/export?audience=internal").await.body;
+    assert_eq!(lines(&plain).len(), 2);
+    let (known, proved) = (keys(&client).await, client.get("/v1/sessions/s/export?audience=internal&proof=true").await.body);
+    let Verified { run_id, session_id, checked_in_text, .. } = verified(&proved, &known);
+    assert_eq!((run_id, session_id.as_deref(), checked_in_text), (None, Some("s"), 2));
+    let text = String::from_utf8(proved).unwrap();
+    assert_eq!(misfit(text.replace("First", "Worst").as_bytes(), &known).0, Some(1));
+    let of_run = text.replacen("\"sessionId\":\"s\"", "\"runId\":\"s\"", 1);
+    assert!(verify(of_run.as_bytes(), &known).is_err(), "another log of the same name");
+}
+
+#[tokio::test]
 async fn an_export_with_proofs_is_verified_for_each_audience() {
     let client = start().await;
     client.append("r", &mixed()).await;

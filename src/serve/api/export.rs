@@ -1,17 +1,18 @@
-//! The export of a run: its envelopes as the audience sees them, one per line, with proofs if asked for.
+//! The export of a log: its envelopes as the audience sees them, one per line, with proofs if asked for.
 
 use super::hydrate::existing_run;
+use super::sessions::no_such_session;
 use crate::feed::Filter;
 use crate::log::hash_chain::ChainRecord;
 use crate::log::row::Row;
 use crate::log::{Limit, LogId, StoreError};
 use crate::model::json::escape_line_ends;
-use crate::model::{Epoch, RunId, Sequence};
+use crate::model::{Epoch, Sequence, SessionId};
 use crate::record::proof::ProofWriter;
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
 use crate::serve::http::problem::Problem;
-use crate::serve::http::request::Query;
+use crate::serve::http::request::{Query, path_id};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -23,16 +24,39 @@ use std::sync::Arc;
 const READ_LIMIT: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
 
 /// `GET /v1/runs/{run}/export`.
-pub async fn export(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
-    let query = Query::from_uri(&uri);
+pub async fn run(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let (run, tail, epoch) = existing_run(&app, &uri).await?;
+    export(app, authorization, &uri, (LogId::Run(run), epoch, tail.last)).await
+}
+
+/// `GET /v1/sessions/{session}/export`: the session's own log, without its runs.
+pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let session: SessionId = path_id("sessionId", &uri)?;
+    let log = LogId::Session(session.clone());
+    let tail = app.logs.log(&log).await?.tail();
+    let epoch = tail.epoch.ok_or_else(|| match app.logs.sessions().created_order(&session) {
+        None => no_such_session(&session),
+        Some(_) => {
+            let detail = format!("Session {session} has no log of its own yet. Its runs have exports.");
+            Problem::not_found("no_such_session", detail)
+        }
+    })?;
+    export(app, authorization, &uri, (log, epoch, tail.last)).await
+}
+
+async fn export(
+    app: Arc<App>,
+    authorization: Authorization,
+    uri: &Uri,
+    (log, epoch, until): (LogId, Epoch, Sequence),
+) -> Result<Response, Problem> {
+    let query = Query::from_uri(uri);
     let (filter, with_proof) = (query.filter()?, query.is_set("proof"));
     let access = Arc::new(authorization.into_open_access());
-    let (run, tail, epoch) = existing_run(&app, &uri).await?;
-    let log = LogId::Run(run.clone());
-    let mut export = Export { app, log, epoch, filter, after: Sequence::NONE, until: tail.last, proof: None };
+    let mut export = Export { app, log, epoch, filter, after: Sequence::NONE, until, proof: None };
     let mut first = Vec::new();
     if with_proof {
-        export.begin_proof(run, &mut first).await?;
+        export.begin_proof(&mut first).await?;
     }
     let lines = futures_util::stream::try_unfold((Some(export), first), move |(export, text)| {
         let access = access.clone();
@@ -46,7 +70,7 @@ pub async fn export(State(app): State<Arc<App>>, authorization: Authorization, u
             if export.after < export.until {
                 match (export.read_page(&mut text).await?, &export.proof) {
                     (true, _) => return Ok(Some((Bytes::from(text), (Some(export), Vec::new())))),
-                    (false, Some(_)) => return Err("the run was erased".into()),
+                    (false, Some(_)) => return Err("the log was erased".into()),
                     (false, None) => return Ok(None),
                 }
             }
@@ -70,14 +94,14 @@ struct Export {
 
 impl Export {
     /// Begins the proofs, with the chain and the last row of one moment.
-    async fn begin_proof(&mut self, run: RunId, out: &mut Vec<u8>) -> Result<(), Problem> {
+    async fn begin_proof(&mut self, out: &mut Vec<u8>) -> Result<(), Problem> {
         let loaded = self.app.logs.load(&self.log).await?.filter(|loaded| loaded.epoch == self.epoch);
         let record = match &loaded {
             Some(loaded) => ChainRecord::read(&self.log, &loaded.state)?,
             None => None,
         };
         self.until = loaded.map_or(self.until, |loaded| loaded.last);
-        self.proof = Some(ProofWriter::begin(run, self.epoch, self.filter.audience, self.until, record, out));
+        self.proof = Some(ProofWriter::begin(self.log.clone(), self.epoch, self.filter.audience, self.until, record, out));
         Ok(())
     }
 

@@ -370,6 +370,15 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[RUN, AT], SELECTION, &[ACTIVATION]])
         .with_responses(json!("Activities", "Activities, in order of appearance."))
         .with_problems(&[STORE, RUN_READ]),
+    Operation::new(Method::GET, "/v1/sessions/{session}/export", Requires(Verb::Read), "exportSession", "sessions")
+        .with_summary("All envelopes of a session's own log, one per line. Its runs have exports of their own.")
+        .with_parameters(&[&[SESSION], SELECTION, &[PROOF]])
+        .with_responses(&[ResponseSpec {
+            status: 200,
+            meaning: "Envelopes, in order; with `proof`, also the lines that prove them.",
+            content: &[(LINES, Content::Each("ExportLine"))],
+        }])
+        .with_problems(&[STORE, SESSION_READ]),
     Operation::new(Method::GET, "/v1/runs/{run}/export", Requires(Verb::Read), "exportRun", "runs")
         .with_summary("All of a run's envelopes, one per line, as `proscenium import` reads them.")
         .with_parameters(&[&[RUN], SELECTION, &[PROOF]])

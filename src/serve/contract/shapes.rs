@@ -697,15 +697,16 @@ fn export_line() -> Value {
 
 fn proof_line() -> Value {
     let begin = object(
-        "The first line.",
+        "The first line, of a run or of a session's own log.",
         json!({
             "version": { "const": VERSION },
-            "runId": id(),
             "epoch": epoch(),
             "audience": { "enum": Audience::ALL.map(Audience::as_str) },
             "until": count("The last row of the export."),
         }),
         json!({
+            "runId": id(),
+            "sessionId": id(),
             "chain": object(
                 "The rows that the hash chain has. Absent: none.",
                 json!({ "from": count("The first."), "until": count("The last.") }),

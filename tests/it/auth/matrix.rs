@@ -86,6 +86,7 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("GET",    "/v1/sessions/{session}/window",    "/v1/sessions/s/window",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/sessions/{session}/timeline",  "/v1/sessions/s/timeline",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/sessions/{session}/events",    "/v1/sessions/s/events",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/sessions/{session}/export",    "/v1/sessions/s/export",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/sessions/{session}/events",    "/v1/sessions/never/events",  "",   [401, 401, 401, 403, 404, 403, 403, 403, 404, 404, 404]),
     ("GET",    "/v1/sessions/{session}/activities", "/v1/sessions/s/activities", "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/sessions/{session}/activities", "/v1/sessions/t/activities", "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 403, 200]),

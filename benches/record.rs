@@ -57,7 +57,7 @@ fn export_of(rows: Vec<u8>) -> Vec<u8> {
     let state = chain_of(&rows).take_changed().into_iter().filter_map(|(key, value)| Some((key, value?))).collect::<Vec<_>>();
     let record = ChainRecord::read(&LogId::Run(run("r")), &state).expect("a chain");
     let mut out = Vec::new();
-    let mut writer = ProofWriter::begin(run("r"), EPOCH, Audience::Internal, Sequence(ROWS), record, &mut out);
+    let mut writer = ProofWriter::begin(LogId::Run(run("r")), EPOCH, Audience::Internal, Sequence(ROWS), record, &mut out);
     for row in Rows(rows.into()) {
         writer.row(&row, row.view(Audience::Internal), &mut out);
     }

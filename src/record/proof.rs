@@ -13,7 +13,7 @@
 //! A row that is shown as it was written has its row key, which turns the envelope into its leaf. Any other has the leaf
 //! alone, which confirms no guess about the text that is not shown, and the hash of what is shown instead.
 
-use super::signing::{SignedHead, SigningKey};
+use super::signing::{SignedHead, SigningKey, names_of};
 use crate::log::LogId;
 use crate::log::hash_chain::{self, ChainRecord, Hash};
 use crate::log::row::Row;

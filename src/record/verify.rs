@@ -7,7 +7,6 @@ use super::proof::{
     ExportBegin, ExportEnd, LINE_START, Proof, ProofLine, Removed, Resume, RowProof, VERSION, end_text, hash_of_line,
 };
 use super::signing::{PublicKey, SignedHead, is_signed};
-use crate::log::LogId;
 use crate::log::hash_chain::{self, Hash};
 use crate::model::{Audience, Epoch, Sequence};
 use data_encoding::HEXLOWER;
@@ -537,14 +536,15 @@ impl<'k> Check<'k> {
 mod tests {
     use super::*;
     use crate::environment::Environment;
+    use crate::log::LogId;
     use crate::log::hash_chain::{ChainEnd, ChainRecord, RemovedRange, StateEntry, add_removed, removed_entry};
     use crate::log::row::{Row, Rows};
     use crate::record::proof::ProofWriter;
     use crate::record::signing::SigningKey;
     use bytes::Bytes;
 
-    fn run() -> RunId {
-        RunId::new("r").unwrap()
+    fn run() -> LogId {
+        LogId::Run("r".parse().unwrap())
     }
 
     fn epoch() -> Epoch {
@@ -553,7 +553,7 @@ mod tests {
 
     /// Rows of a log, and the state that its writer saved. The chain begins after `before` rows.
     fn log(before: u64, count: u64) -> (Vec<Row>, Vec<StateEntry>) {
-        let mut chain = ChainEnd::begin(&LogId::Run(run()), epoch(), Sequence(before), [9; 32]);
+        let mut chain = ChainEnd::begin(&run(), epoch(), Sequence(before), [9; 32]);
         let mut bytes = Vec::new();
         for n in 1..=count {
             let text = format!("{{\"sequence\":{n}}}");
@@ -568,14 +568,14 @@ mod tests {
 
     fn record(state: Vec<StateEntry>) -> ChainRecord {
         let state: Vec<(Bytes, Bytes)> = state.into_iter().map(|(key, value)| (key, value.unwrap())).collect();
-        ChainRecord::read(&LogId::Run(run()), &state).unwrap().unwrap()
+        ChainRecord::read(&run(), &state).unwrap().unwrap()
     }
 
     /// Exports the rows that `keep` says, and verifies the export.
     fn verified(rows: &[Row], record: ChainRecord, keep: impl Fn(u64) -> bool) -> Result<Verified, VerifyError> {
         let (mut out, key) = (Vec::new(), SigningKey::generate(Environment::SYSTEM));
         let until = rows.last().unwrap().sequence();
-        let mut writer = ProofWriter::begin(LogId::Run(run()), epoch(), Audience::Internal, until, Some(record), &mut out);
+        let mut writer = ProofWriter::begin(run(), epoch(), Audience::Internal, until, Some(record), &mut out);
         for row in rows.iter().filter(|row| keep(row.sequence().0)) {
             writer.row(row, row.view(Audience::Internal), &mut out);
         }
@@ -609,8 +609,7 @@ mod tests {
         let (rows, mut state) = log(5, 30);
         let chain = record(state.clone());
         for step in [[4, 5, 6, 7, 20], [8, 9, 19, 21, 22]] {
-            let (mut ranges, mut walk) =
-                (Vec::<RemovedRange>::new(), hash_chain::ChainWalk::new(&LogId::Run(run()), epoch(), &chain));
+            let (mut ranges, mut walk) = (Vec::<RemovedRange>::new(), hash_chain::ChainWalk::new(&run(), epoch(), &chain));
             for row in &rows {
                 let ends = walk.row(row);
                 if step.contains(&row.sequence().0) {

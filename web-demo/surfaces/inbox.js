@@ -218,7 +218,7 @@ export class Inbox extends HTMLElement {
   }
 
   #decidedRows() {
-    if (!this.#decided) return html`<div class="loading" aria-label="Loading earlier decisions"><i></i><i></i><i></i></div>`;
+    if (!this.#decided) return html`<div class="loading" role="status" aria-label="Loading earlier decisions"><i></i><i></i><i></i></div>`;
     if (this.#decided.length === 0) return this.#filter === "decided" ? html`<div class="inbox-empty"><p>No decisions yet.</p></div>` : nothing;
     const shown = this.#filter === "decided" ? this.#decided : this.#decided.slice(0, DECIDED_BELOW_MAX);
     return html`<h2 class="rail-group">Decided</h2>${repeat(shown, ({ key }) => key, ({ entry, action }) => {

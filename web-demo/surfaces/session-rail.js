@@ -172,7 +172,7 @@ export class SessionRail extends HTMLElement {
 
   #content() {
     if (this.#notice) return html`<p class="hint rail-note">${this.#notice}</p>`;
-    if (!this.#lists) return this.#failure ? this.#failed() : html`<div class="loading" aria-label="Loading sessions">${Array.from({ length: 9 }, () => html`<i></i>`)}</div>`;
+    if (!this.#lists) return this.#failure ? this.#failed() : html`<div class="loading" role="status" aria-label="Loading sessions">${Array.from({ length: 9 }, () => html`<i></i>`)}</div>`;
     const { shown } = this.#lists;
     const empty = this.#words || this.#filter !== "all"
       ? html`<p class="hint rail-note">No session matches.</p><button type="button" class="button small" @click=${() => this.#setFilter("all", "")}>Show all</button>`

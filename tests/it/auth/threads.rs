@@ -71,7 +71,7 @@ async fn a_person_reads_up_to_a_cursor_of_the_session_and_no_other() {
     guarded.publish("q", "sessionId=t", &admin(), &[text("a", "user")]).await.ok();
     let ann = by(&guarded, &person("ann", "user"));
     let run = guarded.get("/v1/runs/r", &admin()).await.ok();
-    let of_run = |run: &Value, sequence: u64| format!("{}-{sequence}", run["epoch"].as_str().unwrap());
+    let of_run = |run: &Value, sequence: u64| format!("{}:{sequence}", run["epoch"].as_str().unwrap());
     mark(&ann, "s", json!({ "readTo": of_run(&run, 1) })).await.ok();
     assert_eq!(line(&ann, "s", "").await["unread"], 1, "the second message of the same append came after it");
     mark(&ann, "s", json!({ "readTo": of_run(&run, 2) })).await.ok();
@@ -79,8 +79,8 @@ async fn a_person_reads_up_to_a_cursor_of_the_session_and_no_other() {
 
     let other = guarded.get("/v1/runs/q", &admin()).await.ok();
     let known = cursor(&ann, "s").await;
-    let (epoch, after) = known.split_once('-').unwrap();
-    let beyond = format!("{epoch}-{}", after.parse::<u64>().unwrap() + (1 << 40));
+    let (epoch, after) = known.split_once(':').unwrap();
+    let beyond = format!("{epoch}:{}", after.parse::<u64>().unwrap() + (1 << 40));
     for refused in [of_run(&run, 9), of_run(&other, 1), beyond, "never".into()] {
         let problem = mark(&ann, "s", json!({ "readTo": refused })).await.problem(400, "bad_cursor");
         assert_eq!(problem["member"], "readTo", "{refused}");

@@ -3,6 +3,7 @@
 //! Pages and list streams ask here, so both have the same sessions for a token, an audience and a filter.
 
 use super::session_entry::{Below, EntryReader, EntryTexts, entry_json, highlight, load_texts};
+use crate::auth::rights::Verb;
 use crate::log::StoreError;
 use crate::log::sessions::{ListPlace, PendingBelow, SessionOverview, SessionSort, Sessions};
 use crate::model::{AgentId, Audience, OwnerId, SessionId, SessionOwner};
@@ -253,9 +254,16 @@ pub(super) async fn entry_of(
 ) -> Result<Option<Value>, StoreError> {
     let reader = EntryReader::new(audience, authorization);
     let Some(line) = app.logs.sessions().overview(session, audience) else { return Ok(None) };
-    let texts = load_texts(app, &reader, vec![(session.clone(), line.preview_sources)]).await?.pop().unwrap_or_default();
+    let (texts, highlight) = match authorization.can(Verb::Read) {
+        true => {
+            let sources = vec![(session.clone(), line.preview_sources)];
+            let texts = load_texts(app, &reader, sources).await?.pop().unwrap_or_default();
+            (texts, highlight(app, session, &line, audience).await?)
+        }
+        // A token that may change a session and not read it learns no text of it.
+        false => (EntryTexts::default(), None),
+    };
     let below = Below::of(&*pending_below(app, authorization).await, session, audience);
-    let highlight = highlight(app, session, &line, audience).await?;
     Ok(Some(entry_json(session, &line, &texts, below, &reader, highlight)))
 }
 

@@ -28,7 +28,7 @@ pub struct PersistState {
     pub sealed: Option<Mark>,
     /// Whether tables may have to be merged.
     is_unmerged: bool,
-    /// Whether the tables shall be rewritten without what was deleted.
+    /// Whether to rewrite the tables, without what was deleted.
     pub wants_rewrite: bool,
     /// Logs whose data was deleted: before the seal, and since.
     pub deleted: [Vec<u64>; 2],

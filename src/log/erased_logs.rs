@@ -114,18 +114,18 @@ mod tests {
         LogId::Run(id.parse().unwrap())
     }
 
-    fn until(until: i64) -> Option<ErasedRecord> {
-        Some(ErasedRecord { until, session: None, owner: None })
+    const fn until(until: i64) -> ErasedRecord {
+        ErasedRecord { until, session: None, owner: None }
     }
 
     #[test]
     fn a_log_is_refused_for_itself_or_for_its_session() {
         let (erased, session) = (ErasedLogs::default(), "s".parse::<SessionId>().unwrap());
         assert_eq!(erased.refuses(&run("r"), Some(&session)), None);
-        erased.set(LogId::Session(session.clone()), until(9));
+        erased.set(LogId::Session(session.clone()), Some(until(9)));
         assert_eq!(erased.refuses(&run("r"), Some(&session)), Some(LogId::Session(session.clone())));
         assert_eq!(erased.refuses(&run("r"), None), None);
-        erased.set(run("r"), until(9));
+        erased.set(run("r"), Some(until(9)));
         assert_eq!(erased.refuses(&run("r"), None), Some(run("r")));
         erased.set(LogId::Session(session.clone()), None);
         erased.set(run("r"), None);
@@ -136,7 +136,7 @@ mod tests {
     fn ids_are_free_after_their_time_the_oldest_first() {
         let erased = ErasedLogs::default();
         for (id, time) in [("c", 30), ("a", 10), ("b", 20)] {
-            erased.set(run(id), until(time));
+            erased.set(run(id), Some(until(time)));
         }
         assert_eq!(erased.past(20, 9), [run("a"), run("b")]);
         assert_eq!(erased.past(99, 1), [run("a")]);

@@ -45,7 +45,7 @@ async fn an_erased_session_is_gone_with_all_that_is_in_it_and_refused_also_after
     let wish = json!({ "control": "send", "value": MARKER, "agentId": "a" }).to_string();
     assert_eq!(client.post("/v1/sessions/s/controls", &JSON, wish.clone()).await.status, 202);
     for wanted in [json!({ "sessionId": "s" }), json!({ "runId": "r1" }), json!({ "runId": "kept" })] {
-        let until = jiff::Timestamp::now() + Duration::from_secs(3600);
+        let until = jiff::Timestamp::now() + Duration::from_hours(1);
         let mut wanted = wanted;
         wanted["until"] = json!(until.to_string());
         assert_eq!(client.post("/v1/links", &JSON, wanted.to_string()).await.status, 201);

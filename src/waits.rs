@@ -545,7 +545,7 @@ mod tests {
             (json!({"after": "1h", "then": "remind", "tool": "r*m"}), "tool: \"r*m\" matches nothing"),
             (json!({"after": "1h", "then": "remind", "tool": ""}), "tool: \"\" matches nothing"),
             (json!({"after": "1h", "then": "escalate"}), "to: escalate needs receivers"),
-            (json!({"after": "1h", "then": "escalate", "to": "pagr"}), "to: \"pagr\" is not the name of"),
+            (json!({"after": "1h", "then": "escalate", "to": "pagr"}), "to: \"pagr\" is neither push nor the name of"),
             (json!({"after": "1h", "then": "reject", "to": "pager"}), "to: only escalate and remind have receivers"),
             (json!({"approvals": 0}), "approvals: it is 0; it must be from 1 to 16"),
             (json!({"approvals": 17}), "approvals: it is 17"),

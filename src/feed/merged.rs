@@ -22,6 +22,9 @@ pub(super) fn order_position(position: u64, rows: u64) -> Sequence {
     Sequence(position << ROW_BITS | rows.min(ALL_ROWS))
 }
 
+/// The position of the first append.
+pub const FIRST_POSITION: Sequence = Sequence(1 << ROW_BITS);
+
 /// The row count that means all rows of an append.
 pub(super) const ALL_ROWS: u64 = (1 << ROW_BITS) - 1;
 

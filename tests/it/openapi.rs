@@ -380,6 +380,7 @@ async fn exercise_session_updates(client: &Client) -> [Value; 2] {
     client.put(marks, &json!({ "readTo": "x" })).await.problem(400, "bad_cursor");
     client.put(marks, &json!({ "pinned": true })).await.problem(409, "marks_need_token");
     let renamed = client.patch(session, &json!({ "title": "T" })).await.ok();
+    assert_eq!(client.get("/v1/sessions/s/export").await.status, 200);
     // Only a server with authentication keeps marks.
     let (guarded, _files) = crate::auth::start_as_admin().await;
     guarded.append("r", &[fact("run.started", json!({ "sessionId": "s" }))]).await;

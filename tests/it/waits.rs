@@ -227,7 +227,10 @@ fn a_configuration_with_a_rule_that_cannot_work_is_refused_at_the_start() {
     for (rules, says) in [
         ("[[waits]]\nname = \"n\"\nthen = \"reject\"", "[[waits]] 1 (n): then: reject needs the time after which it is due"),
         ("[[waits]]\nname = \"n\"\nafter = \"1h\"\nthen = \"reject\"\nwhy = 1", "[[waits]] 1 (n): unknown field `why`"),
-        ("[[waits]]\nafter = \"1h\"\nthen = \"escalate\"\nto = \"pager\"", "[[waits]] 1: to: \"pager\" is not the name of"),
+        (
+            "[[waits]]\nafter = \"1h\"\nthen = \"escalate\"\nto = \"pager\"",
+            "[[waits]] 1: to: \"pager\" is neither push nor the name of",
+        ),
         ("[[waits]]\napprovals = 2", "[[waits]] 1: approvals: counting people needs tokens"),
         ("[[waits]]\napprovals = 17", "[[waits]] 1: approvals: it is 17; it must be from 1 to 16"),
         ("[waits]\nafter = \"1h\"", "[[waits]]: it must be a list of tables"),

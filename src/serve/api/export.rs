@@ -25,12 +25,14 @@ const READ_LIMIT: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
 
 /// `GET /v1/runs/{run}/export`.
 pub async fn run(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let wanted = Wanted::read(&uri)?;
     let (run, tail, epoch) = existing_run(&app, &uri).await?;
-    export(app, authorization, &uri, (LogId::Run(run), epoch, tail.last)).await
+    export(app, authorization, wanted, (LogId::Run(run), epoch, tail.last)).await
 }
 
 /// `GET /v1/sessions/{session}/export`: the session's own log, without its runs.
 pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let wanted = Wanted::read(&uri)?;
     let session: SessionId = path_id("sessionId", &uri)?;
     let log = LogId::Session(session.clone());
     let tail = app.logs.log(&log).await?.tail();
@@ -41,17 +43,28 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
             Problem::not_found("no_such_session", detail)
         }
     })?;
-    export(app, authorization, &uri, (log, epoch, tail.last)).await
+    export(app, authorization, wanted, (log, epoch, tail.last)).await
+}
+
+/// What a request asks for.
+struct Wanted {
+    filter: Filter,
+    with_proof: bool,
+}
+
+impl Wanted {
+    fn read(uri: &Uri) -> Result<Self, Problem> {
+        let query = Query::from_uri(uri);
+        Ok(Self { filter: query.filter()?, with_proof: query.is_set("proof") })
+    }
 }
 
 async fn export(
     app: Arc<App>,
     authorization: Authorization,
-    uri: &Uri,
+    Wanted { filter, with_proof }: Wanted,
     (log, epoch, until): (LogId, Epoch, Sequence),
 ) -> Result<Response, Problem> {
-    let query = Query::from_uri(uri);
-    let (filter, with_proof) = (query.filter()?, query.is_set("proof"));
     let access = Arc::new(authorization.into_open_access());
     let mut export = Export { app, log, epoch, filter, after: Sequence::NONE, until, proof: None };
     let mut first = Vec::new();

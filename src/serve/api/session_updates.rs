@@ -7,7 +7,7 @@ use super::controls::via;
 use super::link_decision::bad_member;
 use super::session_list::entry_of;
 use super::sessions::no_such_session;
-use crate::feed::merged::order_of;
+use crate::feed::merged::{FIRST_POSITION, order_of};
 use crate::feed::merged_reader;
 use crate::ingest::{ServerAppend, WriterView};
 use crate::log::LogId;
@@ -175,19 +175,21 @@ async fn position_of(app: &App, session: &SessionId, text: &str) -> Result<Seque
         let detail = format!("readTo is {text}, {what}. Send a cursor of session {session}, of one of its runs, or of a list.");
         Problem::bad_request("bad_cursor", detail).with("member", "readTo")
     };
-    if given.epoch == app.logs.store_epoch() {
-        let is_known = given.after <= merged_reader::now(&app.logs);
-        return is_known.then_some(given.after).ok_or_else(|| refused("which is beyond the end"));
-    }
+    let is_of_store = given.epoch == app.logs.store_epoch();
     let (logs, _) = app.logs.sessions().logs_of(session, MARK_LOGS_MAX).ok_or_else(|| no_such_session(session))?;
     for (_, log) in logs {
         let tail = app.logs.log(&log).await?.tail();
-        if tail.epoch == Some(given.epoch) {
+        // The store has the epoch of its first log, whose sequences end below all positions unless it is huge.
+        if tail.epoch == Some(given.epoch) && (!is_of_store || given.after < FIRST_POSITION) {
             let position = app.logs.work(move |store| order_of(store, &log, given.epoch, given.after)).await?;
             return position.ok_or_else(|| refused("which is beyond the end"));
         }
     }
-    Err(refused("which is of none of the session's newest logs"))
+    match is_of_store {
+        true if given.after <= merged_reader::now(&app.logs) => Ok(given.after),
+        true => Err(refused("which is beyond the end")),
+        false => Err(refused("which is of none of the session's newest logs")),
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::{AuthServer, admin, bearer, token_with_claims};
 use crate::harness::{Client, Response, Transport, fact};
 use crate::lists::{Entries, apply};
+use proscenium::model::{Cursor, Sequence};
 use serde_json::{Value, json};
 
 /// A token of this person for sessions `s` and `t`, with these verbs.
@@ -71,7 +72,8 @@ async fn a_person_reads_up_to_a_cursor_of_the_session_and_no_other() {
     guarded.publish("q", "sessionId=t", &admin(), &[text("a", "user")]).await.ok();
     let ann = by(&guarded, &person("ann", "user"));
     let run = guarded.get("/v1/runs/r", &admin()).await.ok();
-    let of_run = |run: &Value, sequence: u64| format!("{}:{sequence}", run["epoch"].as_str().unwrap());
+    let of_run =
+        |run: &Value, sequence: u64| Cursor::at(run["epoch"].as_str().unwrap().parse().unwrap(), Sequence(sequence)).to_string();
     mark(&ann, "s", json!({ "readTo": of_run(&run, 1) })).await.ok();
     assert_eq!(line(&ann, "s", "").await["unread"], 1, "the second message of the same append came after it");
     mark(&ann, "s", json!({ "readTo": of_run(&run, 2) })).await.ok();

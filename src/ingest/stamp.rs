@@ -68,7 +68,7 @@ impl LogWriter {
         self.event_ids.millis = u64::try_from(context.now.as_millisecond()).unwrap_or(0);
         let before = (self.summary.seen_last, self.summary.last_sequence);
         let received_at = ReceivedAt::from(context.now).to_string().into();
-        let mut stamped = Stamped { received_at, before, ..Stamped::default() };
+        let mut stamped = Stamped { before, received_at, ..Stamped::default() };
         stamped.rows.reserve(drafts);
         stamped
     }

@@ -34,11 +34,18 @@ const BODY_BYTES_MAX: usize = 16 * 1024;
 /// The newest logs of a session whose cursors `readTo` takes, beside those of the session.
 const MARK_LOGS_MAX: usize = 64;
 
+/// The title that a session is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum TitleChange {
+    Given(Box<str>),
+    /// The source's title counts again.
+    OfSource,
+}
+
 /// What a person changes for all who see the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SessionChange {
-    /// `Some(None)`: the source's title counts again.
-    title: Option<Option<Box<str>>>,
+    title: Option<TitleChange>,
     archived: Option<bool>,
 }
 
@@ -64,13 +71,13 @@ fn flag_of(body: &Map<String, Value>, member: &'static str) -> Result<Option<boo
 }
 
 /// The title of a body, without white space around it.
-fn title_of(body: &Map<String, Value>) -> Result<Option<Option<Box<str>>>, Problem> {
+fn title_of(body: &Map<String, Value>) -> Result<Option<TitleChange>, Problem> {
     let expected =
         format!("1 to {SESSION_TITLE_CHARS_MAX} characters without control characters, or null for the title of the source");
     let refused = |why: String| bad_member("title", format!("title {why}. Send {expected}.")).with("expected", expected.clone());
     let text = match body.get("title") {
         None => return Ok(None),
-        Some(Value::Null) => return Ok(Some(None)),
+        Some(Value::Null) => return Ok(Some(TitleChange::OfSource)),
         Some(Value::String(text)) => text.trim(),
         Some(other) => return Err(refused(format!("is {}", kind_of(other)))),
     };
@@ -81,7 +88,16 @@ fn title_of(body: &Map<String, Value>) -> Result<Option<Option<Box<str>>>, Probl
     match text.chars().find(|c| c.is_control()) {
         _ if text.is_empty() => Err(refused("is empty".into())),
         Some(control) => Err(refused(format!("has the control character U+{:04X}", u32::from(control)))),
-        None => Ok(Some(Some(text.into()))),
+        None => Ok(Some(TitleChange::Given(text.into()))),
+    }
+}
+
+impl TitleChange {
+    fn given(&self) -> Option<&str> {
+        match self {
+            Self::Given(title) => Some(title),
+            Self::OfSource => None,
+        }
     }
 }
 
@@ -94,7 +110,7 @@ impl SessionChange {
     /// The fact of what it changes. `None`: the session is already so.
     fn draft(&self, view: &WriterView<'_>, by: &Decider, now: jiff::Timestamp) -> Option<Draft> {
         let known = &view.summary.extension;
-        let title = self.title.as_ref().filter(|title| title.as_deref() != known.title.as_deref());
+        let title = self.title.as_ref().map(TitleChange::given).filter(|title| *title != known.title.as_deref());
         let archived = self.archived.filter(|archived| *archived != known.archived);
         if title.is_none() && archived.is_none() {
             return None;
@@ -102,7 +118,7 @@ impl SessionChange {
         let mut draft = Draft::new(EventType::SessionUpdated);
         if let Some(title) = title {
             let from_source = view.summary.preview.title.as_deref();
-            draft.payload.insert("title", title.as_deref().or(from_source).into());
+            draft.payload.insert("title", title.or(from_source).into());
             draft.payload.insert("titleFrom", if title.is_some() { "user" } else { "source" }.into());
             if title.is_none() {
                 // Of no use to readers beside the same title.
@@ -203,8 +219,14 @@ mod tests {
     #[test]
     fn a_title_is_one_line_within_its_limit_or_null() {
         let long = "ä".repeat(SESSION_TITLE_CHARS_MAX);
-        assert_eq!(change(&json!({ "title": format!(" {long}\n") })).unwrap().title, Some(Some(long.clone().into())));
-        assert_eq!(change(&json!({ "title": null })).unwrap(), SessionChange { title: Some(None), archived: None });
+        assert_eq!(
+            change(&json!({ "title": format!(" {long}\n") })).unwrap().title,
+            Some(TitleChange::Given(long.clone().into()))
+        );
+        assert_eq!(
+            change(&json!({ "title": null })).unwrap(),
+            SessionChange { title: Some(TitleChange::OfSource), archived: None }
+        );
         for refused in [json!(""), json!(" \t"), json!("a\nb"), json!("a\u{7f}"), json!(7), json!(["a"]), json!(long + "b")] {
             let problem = change(&json!({ "title": refused })).unwrap_err();
             assert_eq!((problem.status, problem.code), (StatusCode::UNPROCESSABLE_ENTITY, "bad_member"), "{refused}");

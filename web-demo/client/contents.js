@@ -350,6 +350,18 @@
  * @typedef {{
  *   status: string,
  *   parentSessionId?: string,
+ *   titleFrom?: string,
+ *   sourceTitle?: string,
+ *   archived?: boolean,
+ *   updatedBy?: {
+ *     sub?: string,
+ *     name?: string,
+ *     onBehalfOf?: string,
+ *     via: string,
+ *     at: string,
+ *     seen?: number,
+ *     [member: string]: any,
+ *   },
  *   title?: any,
  *   preview?: any,
  *   unread?: any,

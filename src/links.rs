@@ -261,14 +261,14 @@ impl Links {
         Ok(true)
     }
 
-    /// Removes the links to an erased run or session, durably.
+    /// Removes the links to erased runs or sessions, durably.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn remove_of(&self, log: &LogId) -> Result<(), StoreError> {
+    pub async fn remove_of(&self, is_erased: impl Fn(&LogId) -> bool) -> Result<(), StoreError> {
         let _changing = self.changing.lock().await;
         let links = self.logs.server_state().all::<LinkRecord>("");
-        let gone = links.into_iter().filter(|(_, record)| record.target.log() == *log);
+        let gone = links.into_iter().filter(|(_, record)| is_erased(&record.target.log()));
         let entries: Vec<_> = gone.map(|(id, _)| EntryChange::remove::<LinkRecord>(&id)).collect();
         if entries.is_empty() { Ok(()) } else { self.append(entries, None).await }
     }

@@ -194,7 +194,8 @@ async fn erase_session(app: &Arc<App>, session: &SessionId, stage: ErasureStage)
         let logs: Vec<_> = logs.into_iter().map(|(_, log)| log).collect();
         erase_logs(app, &logs, Some(session), owner.as_ref()).await?;
     }
-    sweep_about(app, &own, Some(session)).await?;
+    // Also after a crash between the erasure of the last logs and this.
+    sweep_about(app, &[own]).await?;
     append(app, vec![EntryChange::remove::<ErasureRecord>(&target.key())], &[]).await
 }
 
@@ -213,20 +214,20 @@ async fn erase_logs(
     }
     for log in logs {
         erase_log(app, log).await?;
-        if log.kind() == LogKind::Run {
-            sweep_about(app, log, None).await?;
-        }
     }
-    Ok(())
+    sweep_about(app, logs).await
 }
 
-/// Removes what the server keeps about an erased log, or about its session: share links, and deliveries to webhooks.
-async fn sweep_about(app: &App, log: &LogId, session: Option<&SessionId>) -> Result<(), StoreError> {
-    app.links.remove_of(log).await?;
-    let deliveries = app.logs.server_state().all::<Notification>("");
-    let is_about =
-        |delivery: &Notification| delivery.event.log == *log || session.is_some() && delivery.event.session.as_ref() == session;
-    let keys: Vec<_> = deliveries.into_iter().filter(|(_, delivery)| is_about(delivery)).map(|(key, _)| key).collect();
+/// Removes what the server keeps about erased logs, and about erased sessions: share links, and deliveries.
+async fn sweep_about(app: &App, logs: &[LogId]) -> Result<(), StoreError> {
+    let erased: HashSet<&LogId> = logs.iter().collect();
+    app.links.remove_of(|log| erased.contains(log)).await?;
+    let is_about = |Notification { event, .. }: &Notification| {
+        let session = event.session.clone().map(LogId::Session);
+        erased.contains(&event.log) || session.is_some_and(|session| erased.contains(&session))
+    };
+    let deliveries = app.logs.server_state().all::<Notification>("").into_iter();
+    let keys: Vec<_> = deliveries.filter(|(_, delivery)| is_about(delivery)).map(|(key, _)| key).collect();
     if keys.is_empty() {
         return Ok(());
     }

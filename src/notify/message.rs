@@ -134,7 +134,7 @@ pub(super) async fn push(
         return Ok(None);
     }
     let Some((data, _)) = data(reads, event, audience, notifier).await? else { return Ok(None) };
-    let about = event.action.as_ref().map_or_else(|| event.log.to_string(), ToString::to_string);
+    let about = event.action.as_ref().map_or_else(|| event.log.to_string(), |action| format!("{}, action {action}", event.log));
     let (title, address) = (data["title"].clone(), data["url"].clone());
     let agent = event.agent.as_ref().map_or("An agent", AgentId::as_str);
     let body = match event.kind {

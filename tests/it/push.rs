@@ -193,7 +193,8 @@ async fn a_device_hears_that_a_run_waits_by_a_signed_and_encrypted_message_that_
     );
     assert!(header("authorization").ends_with(&format!(", k={}", key.as_str().unwrap())));
     let address = "http://agents.example/ui/#session=s&run=r&action=a&audience=internal";
-    let notification = json!({ "title": "Delete the table?", "body": "coder waits for you", "navigate": address, "tag": "a" });
+    let notification =
+        json!({ "title": "Delete the table?", "body": "coder waits for you", "navigate": address, "tag": "run r, action a" });
     assert_eq!(json!([pushed.text["web_push"], pushed.text["notification"]]), json!([8030, notification]));
     assert_eq!(json!([pushed.text["type"], pushed.text["data"]["url"]]), json!(["run.waiting", address]));
     let topic = header("topic").to_owned();

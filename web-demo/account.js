@@ -5,10 +5,10 @@
  */
 
 import { Problem, request } from "./client/http.js";
+import { opened } from "./dialogs.js";
 import { loadStyle } from "./lazy.js";
 import { query } from "./query.js";
 import { begin, finish, forget, isSignedIn, keepRenewing, takeFailure } from "./sign-in.js";
-import { showToast } from "./toasts.js";
 import { icon } from "./ui/icons.js";
 import { html, nothing, render } from "./vendor/lit.js";
 
@@ -89,25 +89,11 @@ export class Account {
     this.#share.hidden = !me.can.includes("share");
     this.#menu.hidden = me.sub === undefined;
     this.#draw(me);
-    if (await hasWorker()) void this.#load("Notifications", async () => (await import("./push.js")).renewPush(this.#server));
+    if (await hasWorker()) void opened("Notifications", async () => (await import("./push.js")).renewPush(this.#server));
   }
 
   async #offerPush() {
-    if (hasPush()) await this.#load("The offer", async () => (await import("./push.js")).offerPush(this.#server));
-  }
-
-  /**
-   * Runs what loads a part of the page.
-   * @param {string} what What the toast names if it does not load.
-   * @param {() => Promise<void>} open
-   */
-  async #load(what, open) {
-    try {
-      await open();
-    } catch (error) {
-      console.warn(`${what} did not load:`, error);
-      showToast({ text: `${what} did not load. Check that the server runs, then try again.`, isFailure: true });
-    }
+    if (hasPush()) await opened("The offer", async () => (await import("./push.js")).offerPush(this.#server));
   }
 
   /** What a person can set, by its name. The palette has the same buttons. @param {Me} me @returns {[string, () => Promise<void>][]} */
@@ -122,7 +108,7 @@ export class Account {
 
   /** Offers a share link to what is open. */
   #openShare() {
-    return this.#load("The share dialog", async () => {
+    return opened("The share dialog", async () => {
       const [{ showShare }] = await Promise.all([import("./share.js"), loadStyle("share.css")]);
       showShare(this.#server, this.#token);
     });
@@ -194,7 +180,7 @@ export class Account {
    */
   #openSetting(name, open) {
     query("#account-menu", HTMLElement).hidePopover();
-    return this.#load(name, async () => {
+    return opened(name, async () => {
       await loadStyle("settings.css");
       await open();
     });
@@ -202,7 +188,7 @@ export class Account {
 
   async #signOut() {
     // Another person may sign in here, whom the messages are not for.
-    if (await hasWorker()) await this.#load("Notifications", async () => (await import("./push.js")).pushOf(this.#server).turnOff());
+    if (await hasWorker()) await opened("Notifications", async () => (await import("./push.js")).pushOf(this.#server).turnOff());
     const elsewhere = forget();
     this.#token.set("");
     // Nothing that the token showed stays in the page.

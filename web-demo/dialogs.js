@@ -10,10 +10,11 @@ import { showToast } from "./toasts.js";
 let bodyDialog;
 
 /**
+ * Runs what loads a part of the page.
  * @param {string} what What the toast names if it does not load.
  * @param {() => Promise<void>} open
  */
-async function opened(what, open) {
+export async function opened(what, open) {
   try {
     await open();
   } catch (error) {

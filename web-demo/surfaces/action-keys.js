@@ -4,12 +4,9 @@
 
 /** @typedef {import("./action.js").Action} Action */
 
-/** Keys of the open decision. */
-const KEYS = new Set(["y", "n", "d"]);
-
 document.addEventListener("keydown", (event) => {
   const { target, key } = event;
-  if (!KEYS.has(key) || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  if (!["y", "n", "d"].includes(key) || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (target instanceof HTMLElement && (target.isContentEditable || target.matches("input:not([type=radio], [type=checkbox], [type=button]), select, textarea"))) return;
   const cards = /** @type {Action[]} */ ([...document.querySelectorAll('ps-action[data-status="pending"]')]);
   const card = cards.find((one) => target instanceof Node && one.contains(target)) ?? cards.findLast(isOnTop);

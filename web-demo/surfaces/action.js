@@ -10,6 +10,7 @@
 import { parseJson } from "../client/json.js";
 import { define, formatDuration, humanize, inspectButton, keyOf, stateOf, toText } from "./base.js";
 import { EDITABLE_KINDS, NOT_STATED, credentialKindOf, editableArguments, factsTemplate } from "./action-facts.js";
+import "./action-keys.js";
 import { actionTitle } from "./action-title.js";
 import { AllowMenu } from "./allow-menu.js";
 import { AskAgent } from "./ask-agent.js";
@@ -121,7 +122,7 @@ export class Action extends Card {
     const content = this.content;
     const isPending = content.status === "pending";
     this.#trackAnswer(isPending);
-    // Without an answer of the server, the card lacks only this, and its keys.
+    // Without an answer of the server, the card lacks only this.
     if (!record) void import("./decision-record.js").then((module) => {
       record = module;
       if (this.isConnected) this.draw();

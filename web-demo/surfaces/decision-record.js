@@ -1,9 +1,8 @@
 /**
  * What a card loads after its first drawing: how far a decision is, and who made it (the approvals so far, what a rule of
- * the operator did, and the person), and the keys of the open decision.
+ * the operator did, and the person).
  */
 
-import "./action-keys.js";
 import { toText } from "./base.js";
 import { formatValue } from "./lane.js";
 import { age } from "../ui/format.js";

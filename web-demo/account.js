@@ -33,7 +33,8 @@ function shareButton() {
   button.dataset.kind = "quiet";
   button.setAttribute("aria-label", "Share");
   render(icon("link"), button);
-  query("#keys", HTMLButtonElement).before(button);
+  // It appears late, and moves nothing here: what is behind it stays where a person may be about to click.
+  query("#audience", HTMLElement).before(button);
   return button;
 }
 

@@ -90,8 +90,8 @@ test("the audience determines what the page shows", limit, async () => {
   await publish("audiences", [fact("run.started"), diagnostic("user"), diagnostic("dashboard"), diagnostic("internal")]);
   await openRun("audiences");
   for (const [audience, seen] of [["user", 1], ["dashboard", 2], ["internal", 3]]) {
-    // Not `check`: it reads the state at once, while the page may still draw the previous route.
-    await page.locator(`#audience input[value="${audience}"]`).click({ force: true });
+    // Not `check` of the input: it reads the state at once, while the page may still draw the previous route.
+    await page.locator("#audience label", { has: page.locator(`[value="${audience}"]`) }).click();
     await until((seen) => document.querySelectorAll(".speech").length === seen, seen);
     assert.equal(await text("#gaps"), "none");
     await until((audience) => location.hash.includes(`audience=${audience}`), audience);

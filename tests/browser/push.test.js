@@ -115,6 +115,8 @@ async function openSubscribed() {
 }
 
 async function openSettings() {
+  // The palette has what the account's menu has, once the page knows the rights of its token.
+  await page.locator('[data-setting="Notifications"]').waitFor({ state: "attached" });
   await page.keyboard.press("Control+k");
   await page.locator("dialog.palette input").fill("Notifications");
   await page.keyboard.press("Enter");

@@ -3,7 +3,7 @@
 //! Each entry is an envelope of the server's own log, so that it is ordered, durable and never compacted, and stays when
 //! what it is about is erased. It has ids and no text.
 
-use crate::ingest::{Ingest, ServerAppend};
+use crate::ingest::Ingest;
 use crate::log::{LogId, StoreError};
 use crate::model::decided_by::{DecidedBy, Decider};
 use crate::model::{Audience, Draft, EventType, Owner};
@@ -129,7 +129,6 @@ impl AuditEntry {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn record(self, ingest: &Ingest) -> Result<(), StoreError> {
-        let append = || ServerAppend { drafts: vec![self.draft()], ..ServerAppend::default() };
-        ingest.append_as_server(&LogId::of_server(), |_| ((), append())).await
+        ingest.append_to_server(&[self.draft()], &[]).await
     }
 }

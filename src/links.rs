@@ -11,7 +11,7 @@ use crate::audit::{AuditEntry, Deed};
 use crate::auth::holder::TokenHolder;
 use crate::auth::links::{LinkMoment, LinkTable, LinkTarget, LinkTerms};
 use crate::environment::Environment;
-use crate::ingest::{Ingest, ServerAppend};
+use crate::ingest::Ingest;
 use crate::log::commit::Logs;
 use crate::log::server_state::{EntryChange, StateRecord};
 use crate::log::{LogId, StoreError};
@@ -183,8 +183,7 @@ impl Links {
 
     async fn append(&self, entries: Vec<EntryChange>, audit: Option<AuditEntry>) -> Result<(), StoreError> {
         let drafts: Vec<_> = audit.iter().map(AuditEntry::draft).collect();
-        let append = || ServerAppend { drafts: drafts.clone(), entries: entries.clone(), ..ServerAppend::default() };
-        self.ingest.append_as_server(&LogId::of_server(), |_| ((), append())).await
+        self.ingest.append_to_server(&drafts, &entries).await
     }
 
     /// Makes a link, durably.

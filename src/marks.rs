@@ -7,11 +7,11 @@
 //! that pin nothing first, then the least recently set ones.
 
 use crate::environment::Environment;
-use crate::ingest::{Ingest, ServerAppend};
+use crate::ingest::Ingest;
+use crate::log::StoreError;
 use crate::log::commit::Logs;
 use crate::log::marks::{SessionMark, id_of, is_on, prefix_of};
 use crate::log::server_state::EntryChange;
-use crate::log::{LogId, StoreError};
 use crate::model::{Sequence, SessionId};
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl Marks {
         let id = id_of(sub, session);
         let mut entries = self.surplus(sub, &id).await;
         entries.push(EntryChange::set(&id, &mark));
-        self.append(entries).await?;
+        self.ingest.append_to_server(&[], &entries).await?;
         Ok(Some(mark))
     }
 
@@ -96,7 +96,8 @@ impl Marks {
         let (logs, session) = (self.logs.clone(), session.clone());
         let marked = self.logs.work(move |_| logs.server_state().ids::<SessionMark>(|id| is_on(id, &session))).await;
         for ids in marked.chunks(APPEND_ENTRIES_MAX) {
-            self.append(ids.iter().map(|id| EntryChange::remove::<SessionMark>(id)).collect()).await?;
+            let entries: Vec<_> = ids.iter().map(|id| EntryChange::remove::<SessionMark>(id)).collect();
+            self.ingest.append_to_server(&[], &entries).await?;
         }
         Ok(())
     }
@@ -118,10 +119,5 @@ impl Marks {
         let mut marks = self.logs.work(move |_| logs.server_state().all::<SessionMark>(&prefix)).await;
         marks.sort_unstable_by_key(|(_, mark)| mark.drop_order());
         marks.iter().take(dropped).map(|(id, _)| EntryChange::remove::<SessionMark>(id)).collect()
-    }
-
-    async fn append(&self, entries: Vec<EntryChange>) -> Result<(), StoreError> {
-        let append = || ServerAppend { entries: entries.clone(), ..ServerAppend::default() };
-        self.ingest.append_as_server(&LogId::of_server(), |_| ((), append())).await
     }
 }

@@ -225,6 +225,15 @@ impl Ingest {
         }
     }
 
+    /// Appends to the server's own log: envelopes, and entries of its state, in one commit.
+    ///
+    /// # Errors
+    /// As [`Self::append_as_server`].
+    pub async fn append_to_server(&self, drafts: &[Draft], entries: &[EntryChange]) -> Result<(), StoreError> {
+        let append = || ServerAppend { drafts: drafts.to_vec(), entries: entries.to_vec(), ..ServerAppend::default() };
+        self.append_as_server(&LogId::of_server(), |_| ((), append())).await
+    }
+
     /// Reads the state of a log: after all accepted facts, once they are durable, or, on a node that follows, as its store
     /// has it.
     ///

@@ -12,7 +12,7 @@ use super::subscription::PushSubscription;
 use super::webhook::{Disabled, WebhookRecord};
 use super::{Answer, Notifier, Reads, message};
 use crate::audit::{AuditEntry, Deed};
-use crate::ingest::{Ingest, ServerAppend};
+use crate::ingest::Ingest;
 use crate::log::commit::Logs;
 use crate::log::server_state::{EntryChange, StateRecord};
 use crate::log::{LogId, StoreError};
@@ -90,12 +90,8 @@ impl Changes {
 
     /// Saves the changes.
     async fn save(&self, ingest: &Ingest) -> Result<(), StoreError> {
-        let append = || ServerAppend {
-            drafts: self.audited.iter().map(AuditEntry::draft).collect(),
-            entries: self.entries.clone(),
-            ..ServerAppend::default()
-        };
-        ingest.append_as_server(&LogId::of_server(), |_| ((), append())).await
+        let drafts: Vec<_> = self.audited.iter().map(AuditEntry::draft).collect();
+        ingest.append_to_server(&drafts, &self.entries).await
     }
 }
 

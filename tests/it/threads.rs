@@ -182,7 +182,7 @@ async fn an_entry_names_the_agents_and_what_needs_a_look() {
     assert_eq!(line(&client, "s", "").await["agents"], json!(["writer", "coder"]));
     assert_eq!(names(&client, "agentId=writer").await, ["v", "s"]);
     assert_eq!(names(&client, "agentId=coder&sort=updated").await.len(), 3);
-    assert_eq!(names(&client, "agentId=nobody-else").await, Vec::<String>::new());
+    assert_eq!(names(&client, "agentId=another").await, Vec::<String>::new());
     let highlight = async |session: &str, query: &str| line(&client, session, query).await["highlight"].clone();
     assert_eq!(highlight("t", "").await, json!({ "kind": "question", "text": "Deploy now?" }));
     assert_eq!(highlight("u", "").await, Value::Null);

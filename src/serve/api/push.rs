@@ -1,8 +1,6 @@
 //! Push subscriptions over HTTP: the devices on which a person wants to hear of runs that wait.
 
 use super::webhooks::{bad_setting, time};
-use crate::ingest::ServerAppend;
-use crate::log::LogId;
 use crate::log::server_state::EntryChange;
 use crate::notify::settings::SettingsError;
 use crate::notify::subscription::{PushSubscription, SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_PER_PERSON_MAX, SubscriptionWanted};
@@ -80,7 +78,7 @@ pub async fn put(State(app): State<Arc<App>>, authorization: Authorization, requ
     if known.is_none() {
         entries.extend(make_room(&app, person, &id, now)?);
     }
-    save(&app, entries).await?;
+    app.ingest.append_to_server(&[], &entries).await?;
     let status = if known.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, no_store_json(shown(&id, &renewed))).into_response())
 }
@@ -113,13 +111,8 @@ pub async fn delete(State(app): State<Arc<App>>, authorization: Authorization, r
         let detail = "The person has no subscription with this address. GET /v1/push lists those that exist.";
         return Err(Problem::not_found("no_such_subscription", detail));
     }
-    save(&app, vec![EntryChange::remove::<PushSubscription>(&id)]).await?;
+    app.ingest.append_to_server(&[], &[EntryChange::remove::<PushSubscription>(&id)]).await?;
     Ok((StatusCode::NO_CONTENT, [(header::CACHE_CONTROL, "no-store")]).into_response())
-}
-
-async fn save(app: &App, entries: Vec<EntryChange>) -> Result<(), Problem> {
-    let append = || ServerAppend { entries: entries.clone(), ..ServerAppend::default() };
-    Ok(app.ingest.append_as_server(&LogId::of_server(), |_| ((), append())).await?)
 }
 
 /// A subscription without its address and keys, which are secrets of the device.

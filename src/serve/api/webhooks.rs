@@ -1,7 +1,6 @@
 //! Webhooks: where they go, what became of each message, and the messages that are sent again.
 
 use crate::audit::{AuditEntry, Deed};
-use crate::ingest::ServerAppend;
 use crate::log::LogId;
 use crate::log::server_state::EntryChange;
 use crate::model::decided_by::Via;
@@ -93,9 +92,7 @@ pub async fn test(State(app): State<Arc<App>>, authorization: Authorization, uri
     let webhook = named(&app, &authorization, &uri)?;
     let outcome = app.notifier.test(&webhook).await;
     if outcome.error.is_none() && app.logs.server_state().get::<Disabled>(&webhook.id).is_some() {
-        let entries = vec![EntryChange::remove::<Disabled>(&webhook.id)];
-        let append = || ServerAppend { entries: entries.clone(), ..ServerAppend::default() };
-        app.ingest.append_as_server(&LogId::of_server(), |_| ((), append())).await?;
+        app.ingest.append_to_server(&[], &[EntryChange::remove::<Disabled>(&webhook.id)]).await?;
     }
     Ok(no_store_json(json!({ "delivered": outcome.error.is_none(), "last": outcome_json(&outcome) })))
 }
@@ -120,8 +117,7 @@ pub async fn redeliver(
         return Err(Problem::not_found("no_such_delivery", detail));
     };
     delivery.reopen((app.environment.now)().as_millisecond());
-    let append = || ServerAppend { entries: vec![EntryChange::set(&key, &delivery)], ..ServerAppend::default() };
-    app.ingest.append_as_server(&LogId::of_server(), |_| ((), append())).await?;
+    app.ingest.append_to_server(&[], &[EntryChange::set(&key, &delivery)]).await?;
     app.notifier.delivery_changed(&key);
     Ok((StatusCode::ACCEPTED, no_store_json(delivery_json(&delivery))).into_response())
 }
@@ -161,8 +157,7 @@ async fn change(
     entries: Vec<EntryChange>,
 ) -> Result<(), Problem> {
     let entry = AuditEntry::new(what, authorization.decider(Via::Rest), (app.environment.now)()).with_id(id);
-    let append = || ServerAppend { drafts: vec![entry.draft()], entries: entries.clone(), ..ServerAppend::default() };
-    Ok(app.ingest.append_as_server(&LogId::of_server(), |_| ((), append())).await?)
+    Ok(app.ingest.append_to_server(&[entry.draft()], &entries).await?)
 }
 
 pub(super) fn bad_setting(error: &SettingsError) -> Problem {

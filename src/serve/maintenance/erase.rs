@@ -11,7 +11,7 @@
 use crate::audit::AuditEntry;
 use crate::control::Requester;
 use crate::control::rules::ControlRequest;
-use crate::ingest::{BeginOwner, ServerAppend, Verdict};
+use crate::ingest::{BeginOwner, Verdict};
 use crate::log::commit::Summary;
 use crate::log::control::DEFAULT_AGENT;
 use crate::log::erased::{ERASED_TIME, ErasedRecord, ErasureRecord, ErasureStage, ErasureTarget};
@@ -95,12 +95,8 @@ pub async fn complete(app: &App, targets: &[ErasureTarget]) -> Result<(), StoreE
 }
 
 async fn append(app: &App, entries: Vec<EntryChange>, audit: &[AuditEntry]) -> Result<(), StoreError> {
-    let append = || ServerAppend {
-        drafts: audit.iter().map(AuditEntry::draft).collect(),
-        entries: entries.clone(),
-        ..ServerAppend::default()
-    };
-    app.ingest.append_as_server(&LogId::of_server(), |_| ((), append())).await
+    let drafts: Vec<_> = audit.iter().map(AuditEntry::draft).collect();
+    app.ingest.append_to_server(&drafts, &entries).await
 }
 
 /// Erases what requests have begun to erase.

@@ -1,4 +1,4 @@
-//! Sets `PROSCENIUM_VERSION`, and writes the table of the files that the binary contains.
+//! Sets `PROSCENIUM_VERSION`, the beginning of what `--version` prints, and writes the table of the files that the binary contains.
 //!
 //! `proscenium --version` prints the version, the commit and the features. The files are the page and the schemas.
 
@@ -22,7 +22,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed=PROSCENIUM_BUILD_COMMIT");
     let version = std::env::var("CARGO_PKG_VERSION").expect("cargo sets the version");
     let commit = commit().unwrap_or_else(|| "unknown".into());
-    println!("cargo::rustc-env=PROSCENIUM_VERSION={version} (commit {commit}, features: {})", features());
+    println!("cargo::rustc-env=PROSCENIUM_VERSION={version} (commit {commit}, features: {}", features());
     write_embedded_files();
 }
 
@@ -71,11 +71,17 @@ fn features() -> String {
     if names.is_empty() { "none".into() } else { names.join(" ") }
 }
 
-/// The page's folders that are not served: installed packages.
-const UNSERVED: [&str; 1] = ["node_modules"];
+/// The page's folders that are not served: installed packages, and what its packages build.
+const UNSERVED: [&str; 2] = ["node_modules", "dist"];
 
 /// The modules that every page loads: its script, and what it loads right after the first paint.
 const FIRST_MODULES: [&str; 2] = ["app.js", "tools/scrubber.js"];
+
+/// The script with the elements for other pages. Its chunks are apart from the page's, whose script begins the page.
+const ELEMENTS: &str = "embed.js";
+
+/// Before the names of the chunks of the elements.
+const ELEMENTS_FOLDER: &str = "embed/";
 
 /// Before the names of the client library's files. Other pages import them, and their authors read them.
 const LIBRARY: &str = "library/";
@@ -101,6 +107,12 @@ fn write_embedded_files() {
     let version = format!("{:016x}", hasher.finish());
 
     let mut served = bundle::bundle(&texts, &FIRST_MODULES);
+    for (name, chunk) in bundle::bundle(&texts, &[ELEMENTS]) {
+        served.insert(format!("{ELEMENTS_FOLDER}{name}"), chunk);
+    }
+    // Its address stays the same, and leads to the chunks of this build.
+    let exports = format!("export*from\"./assets/{version}/{ELEMENTS_FOLDER}{ELEMENTS}\";\n");
+    served.insert(ELEMENTS.to_owned(), exports);
     for (name, text) in &texts {
         match name.rsplit_once('.') {
             Some((_, "css")) => _ = served.insert((*name).to_owned(), bundle::minify_css(text)),

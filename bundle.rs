@@ -3,10 +3,12 @@
 //! One file per module costs the first load a response head for each, and a worse compression. A chunk holds the
 //! modules that the same entries need. The entries are the page's script and each module that an `import()` names. A
 //! chunk defines each module as a function that is called once and returns the module's exports, and exports these
-//! objects as `$0`, `$1` and so on. Other chunks import them, so no module is evaluated twice.
+//! objects as `$0`, `$1` and so on. Other chunks import them, so no module is evaluated twice. What the first entry exports,
+//! its chunk exports by name, too.
 //!
-//! The sources remain plain modules, which a browser loads unbundled. The bundler knows the forms of modules that they
-//! use, and panics on all others.
+//! The sources remain plain modules, which a browser loads unbundled, except those that import a style sheet: such a sheet
+//! is a module whose default export is its text. The bundler knows the forms of modules that they use, and panics on all
+//! others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -44,7 +46,7 @@ pub fn bundle(sources: &Sources, first: &[&str]) -> BTreeMap<String, String> {
         })
         .collect();
     let ids: BTreeMap<&str, String> = modules.keys().enumerate().map(|(at, name)| (name.as_str(), format!("${at}"))).collect();
-    let graph = Graph { modules: &modules, chunk_of: &chunk_of, ids: &ids };
+    let graph = Graph { modules: &modules, chunk_of: &chunk_of, ids: &ids, entry: first[0] };
     chunks
         .values()
         .map(|names| {
@@ -101,6 +103,8 @@ struct Graph<'a> {
     modules: &'a BTreeMap<String, Module<'a>>,
     chunk_of: &'a BTreeMap<&'a str, String>,
     ids: &'a BTreeMap<&'a str, String>,
+    /// The module whose exports its chunk exports by their names, too.
+    entry: &'a str,
 }
 
 impl Graph<'_> {
@@ -125,6 +129,11 @@ impl Graph<'_> {
         }
         let ids: Vec<_> = names.iter().map(|name| self.ids[name].as_str()).collect();
         writeln!(text, "export{{{}}};", ids.join(",")).expect("a string takes all text");
+        let exports = &self.modules[self.entry].exports;
+        if names.contains(&self.entry) && !exports.is_empty() {
+            let exports: Vec<_> = exports.iter().map(|(exported, _)| exported.as_str()).collect();
+            writeln!(text, "export const{{{}}}={};", exports.join(","), self.ids[self.entry]).expect("a string takes all text");
+        }
         text
     }
 
@@ -142,9 +151,14 @@ impl Graph<'_> {
                         token.text != "meta" || !text.ends_with("import.") || !chunk.contains('/'),
                         "{name} uses import.meta in a folder"
                     );
-                    token.write(text);
+                    let text_of_token = module.private_names.get(token.text).map_or(token.text, String::as_str);
+                    Token { text: text_of_token, ..*token }.write(text);
                 }
                 Piece::Text(verbatim) => text.push_str(verbatim),
+                // The escapes of a string of Rust have the same meaning in JavaScript.
+                Piece::Sheet(sheet) => {
+                    write!(text, "const css={:?};", minify_css(sheet)).expect("a string takes all text");
+                }
                 Piece::Dynamic(token, target) => {
                     token.write(text);
                     let from = relative(chunk, &self.chunk_of[target.as_str()]);
@@ -184,7 +198,11 @@ fn parse_all<'a>(name: &str, sources: &'a Sources, modules: &mut BTreeMap<String
         return;
     }
     let source = sources.get(name).unwrap_or_else(|| panic!("{path:?} import {name}, which does not exist"));
-    let module = if name.starts_with(VENDOR) { Module::of_vendor(name, source) } else { Module::parse(name, source) };
+    let module = match name {
+        _ if name.starts_with(VENDOR) => Module::of_vendor(name, source),
+        _ if std::path::Path::new(name).extension().is_some_and(|extension| extension == "css") => Module::of_sheet(source),
+        _ => Module::parse(name, source),
+    };
     path.push(name.to_owned());
     module.imports.iter().for_each(|import| parse_all(&import.target, sources, modules, path));
     path.pop();
@@ -207,6 +225,8 @@ enum Piece<'a> {
     Token(Token<'a>),
     /// The text of a module that is minified already.
     Text(&'a str),
+    /// The text of a style sheet.
+    Sheet(&'a str),
     /// `import()` of the module with this path.
     Dynamic(Token<'a>, String),
 }
@@ -216,6 +236,8 @@ struct Module<'a> {
     /// The exported name and the local name of each value.
     exports: Vec<(String, String)>,
     body: Vec<Piece<'a>>,
+    /// Short names for the private members of its classes, which no other module sees.
+    private_names: BTreeMap<&'a str, String>,
 }
 
 impl<'a> Module<'a> {
@@ -233,12 +255,25 @@ impl<'a> Module<'a> {
             imports: Vec::new(),
             exports: exports.map(|(local, exported)| (exported.to_owned(), local.to_owned())).collect(),
             body: vec![Piece::Text(body)],
+            private_names: BTreeMap::new(),
+        }
+    }
+
+    /// A style sheet: its default export is its text.
+    fn of_sheet(source: &'a str) -> Self {
+        Self {
+            imports: Vec::new(),
+            exports: vec![("default".into(), "css".into())],
+            body: vec![Piece::Sheet(source)],
+            private_names: BTreeMap::new(),
         }
     }
 
     fn parse(name: &str, source: &'a str) -> Self {
-        let mut module = Self { imports: Vec::new(), exports: Vec::new(), body: Vec::new() };
-        let mut tokens = Tokens { name, rest: tokens(source).into_iter().peekable() };
+        let tokens = tokens(source);
+        let private_names = short_names(tokens.iter().map(|token| token.text).filter(|text| text.starts_with('#')));
+        let mut module = Self { imports: Vec::new(), exports: Vec::new(), body: Vec::new(), private_names };
+        let mut tokens = Tokens { name, rest: tokens.into_iter().peekable() };
         let mut depth = 0_u32;
         while let Some(token) = tokens.rest.next() {
             let next = tokens.peek();
@@ -250,8 +285,12 @@ impl<'a> Module<'a> {
                     module.body.push(Piece::Dynamic(token, resolve(name, target)));
                 }
                 "import" if depth == 0 && next != "." => {
-                    let names = if next == "{" { tokens.names() } else { Vec::new() };
-                    if next == "{" {
+                    let names = match next {
+                        "{" => tokens.names(),
+                        _ if next.starts_with(is_word) => tokens.default_name(),
+                        _ => Vec::new(),
+                    };
+                    if !names.is_empty() || next == "{" {
                         tokens.expect("from");
                     }
                     module.imports.push(Import { target: resolve(name, tokens.string()), names });
@@ -289,6 +328,19 @@ impl<'a> Module<'a> {
     }
 }
 
+/// Returns a short name for each private name, the shortest for the most frequent.
+fn short_names<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    let mut names: Vec<(&str, usize)> = counts.into_iter().collect();
+    names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let letter = |at: usize| char::from(b'a' + u8::try_from(at % 26).expect("it is below 26"));
+    let short = |at: usize| if at < 26 { format!("#{}", letter(at)) } else { format!("#{}{}", letter(at / 26 - 1), letter(at)) };
+    names.into_iter().enumerate().map(|(at, (name, _))| (name, short(at))).collect()
+}
+
 /// The tokens of a module that are not read yet.
 struct Tokens<'a, 'n> {
     name: &'n str,
@@ -312,6 +364,11 @@ impl<'a> Tokens<'a, '_> {
             .strip_prefix('"')
             .and_then(|text| text.strip_suffix('"'))
             .unwrap_or_else(|| panic!("{}: the bundler expects a string instead of {found}", self.name))
+    }
+
+    /// Reads the name of a default import.
+    fn default_name(&mut self) -> Vec<(String, String)> {
+        vec![("default".into(), self.rest.next().map_or("", |token| token.text).to_owned())]
     }
 
     /// Reads `{ a, b as c }` as pairs of names.

@@ -9,17 +9,17 @@
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures by the machine's clock")]
 
+mod server;
+
 use bytes::Bytes;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::testing::on_disk;
 use proscenium::log::{Append, Limit, LoadedLog, LogId, Store};
 use proscenium::model::{RunId, Sequence};
 use serde_json::json;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use server::Server;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The run that was ingested. The others have names of the same length.
 const MODEL: &str = "run-00000000";
@@ -38,7 +38,7 @@ fn main() {
     println!("store                      start ms   resident MiB");
     let report = |what: String, dir: &Path| {
         let begun = Instant::now();
-        let server = Server::start(dir);
+        let server = Server::start(dir, &[]);
         let took = begun.elapsed().as_millis();
         println!("{what:26} {took:8} {:14}", server.resident_mib());
     };
@@ -61,53 +61,11 @@ fn run(name: &str) -> LogId {
     LogId::Run(RunId::new(name).expect("an id"))
 }
 
-/// A server of the binary, which is stopped when this value is dropped.
-struct Server {
-    child: Child,
-    address: String,
-}
-
 impl Server {
-    /// Starts a server on a data directory, and waits until it is ready.
-    fn start(dir: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_proscenium"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data-dir"])
-            .arg(dir)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the server starts");
-        let mut line = String::new();
-        let output = child.stdout.take().expect("it is piped");
-        BufReader::new(output).read_line(&mut line).expect("the server says its address");
-        let address = line.rsplit("http://").next().expect("an address").trim().to_owned();
-        let server = Self { child, address };
-        while !server.request("GET /readyz", "").starts_with("HTTP/1.1 200") {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        server
-    }
-
-    fn request(&self, line: &str, body: &str) -> String {
-        let mut socket = TcpStream::connect(&self.address).expect("the server listens");
-        let head = format!("{line} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.address);
-        let length = format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        socket.write_all(format!("{head}{length}").as_bytes()).expect("the server reads");
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).expect("the server answers");
-        answer
-    }
-
     fn resident_mib(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) >> 10
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let stopped = Command::new("kill").arg(self.child.id().to_string()).status().and_then(|_| self.child.wait());
-        assert!(stopped.is_ok_and(|status| status.success()), "the server stops");
     }
 }
 
@@ -128,7 +86,7 @@ impl Model {
             {"type": "run.finished"},
         ]);
         let dir = directory();
-        let answer = Server::start(dir.path()).request(&format!("POST /v1/runs/{MODEL}/facts"), &facts.to_string());
+        let answer = Server::start(dir.path(), &[]).request(&format!("POST /v1/runs/{MODEL}/facts"), &facts.to_string());
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         let store = on_disk(dir.path(), Sync::Never).expect("opens");
         let loaded = store.load(&run(MODEL)).expect("reads").expect("exists");

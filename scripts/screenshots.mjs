@@ -3,7 +3,7 @@
  * Takes the pictures of the guide, in light and dark: `node --experimental-websocket scripts/screenshots.mjs [DIRECTORY]`.
  *
  * DIRECTORY is docs/src/pictures by default. PROSCENIUM_BIN and CHROMIUM_BIN as for the browser tests; the page's files
- * are those of web-demo. Run `npm ci` in web-demo first.
+ * are those of web-demo. Run `npm ci` in web-demo and in tests/clients first, and `cargo build --examples`.
  */
 
 import { mkdir, writeFile } from "node:fs/promises";
@@ -11,6 +11,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { crc32, deflateSync } from "node:zlib";
 import { Stage } from "../tests/browser/stage.js";
+import { publish, requestJson, startServer } from "../tests/clients/harness.mjs";
+import { openBrowser, servePages } from "../tests/clients/pages.mjs";
 
 const WIDE = { width: 1600, height: 1000 };
 const PHONE = { width: 390, height: 844 };
@@ -24,6 +26,16 @@ const SETTLE_MS = 900;
 const COLORS_MAX = 256;
 /** Colours closer than this look the same; squared distance in RGB. */
 const SAME_COLOR = 30;
+
+/** Questions to an agent and its answers, the oldest first. */
+const CONVERSATIONS = [
+  ["Which licence has the font?", "The SIL Open Font License 1.1."],
+  ["Compare the two offers for the printer", "The second one costs 12 % less over three years."],
+  ["Write to the landlord about the heating", "Here is a draft of the letter."],
+  ["Plan a trip to Rome in May", "Four days are enough for the city: the Forum, Trastevere, the Vatican, and one day of rest."],
+];
+
+const TITLES = ["Fix the flaky login test", "Invoice mail", "Import of the old wiki", "Upgrade the search index", "Nightly benchmark"];
 
 const directory = process.argv[2] ?? fileURLToPath(new URL("../docs/src/pictures", import.meta.url));
 await mkdir(directory, { recursive: true });
@@ -73,6 +85,63 @@ try {
   await stage.close();
 }
 
+await takeRuns();
+await takeThreads();
+
+/** The runs of a day: of three agents, some of which wait or failed. */
+async function takeRuns() {
+  const stage = await Stage.open();
+  const fact = (type, payload, ids = {}) => ({ type, ...ids, payload });
+  const ask = (n) => fact("action.required", { kind: "tool_approval", toolName: "deploy", title: `Deploy build ${n}`, parameters: { build: n } }, { actionId: "deploy" });
+  const ENDS = [(n) => fact("run.failed", { error: { message: `The runner ran out of disk space (job ${n})` } }), ask, () => fact("run.finished", {})];
+  try {
+    for (let n = 60; n > 0; n -= 1) {
+      const calls = ["read_file", "run_tests"].flatMap((toolName, at) => [fact("tool.started", { toolName }, { toolCallId: toolName }), fact(n % 3 === 0 && at === 1 ? "tool.failed" : "tool.result", { output: "done" }, { toolCallId: toolName })]);
+      const usage = { kind: "llm_call", usage: { inputTokens: 9000 + n * 710, outputTokens: 300, costUsd: 0.02 * n } };
+      const facts = [fact("session.opened", { title: `${TITLES[n % TITLES.length]} #${n}` }), fact("run.started", {}, { agentId: `agent-${(n % 3) + 1}` }), ...calls, { ...fact("metric.changed", usage), audience: "dashboard" }, ENDS[n % 3](n)];
+      await stage.publish(`run-${n}`, facts, { sessionId: `session-${n}` });
+    }
+    const page = await open(stage, { session: "session-60", view: "runs", audience: "dashboard" });
+    await page.locator(".run-row .run-title").first().waitFor();
+    for (const at of [2, 5]) await page.locator(".run-row input").nth(at).click();
+    await take(page, "runs");
+    await page.getByRole("button", { name: "Compare", exact: true }).click();
+    await page.locator(".pair-row").first().waitFor();
+    await take(page, "runs-compare");
+    await page.goBack();
+    await page.getByRole("button", { name: "Clear the selection" }).click();
+    await page.getByRole("button", { name: "Group: none" }).click();
+    await page.getByRole("menuitemradio", { name: "Status" }).click();
+    await page.locator('.run-row[data-status="head"]').first().waitFor();
+    await take(page, "runs-grouped");
+  } finally {
+    await stage.close();
+  }
+}
+
+/** The page of the guide for CopilotKit with its threads. */
+async function takeThreads() {
+  const [pages, browser] = await Promise.all([servePages(), openBrowser()]);
+  const server = await startServer("--cors-origin", pages.origin);
+  try {
+    for (const [at, [question, answer]] of CONVERSATIONS.entries()) {
+      const said = (role, text) => ({ type: "text.final", messageId: `${role}-${at}`, payload: { role, text } });
+      const facts = [{ type: "run.started" }, said("user", question), said("assistant", answer), { type: "run.finished" }];
+      await publish(server.url, { run: `run-${at}`, thread: `t${CONVERSATIONS.length - at}`, agent: "guide" }, facts);
+    }
+    await requestJson(`${server.url}/copilotkit/threads/t4/archive`, { method: "POST" });
+    const page = await browser.context.newPage();
+    page.setDefaultTimeout(PATIENCE_MS);
+    await page.setViewportSize({ width: 1100, height: 640 });
+    await page.goto(await pages.add("copilotkit", "guide", server.url, { heading: "Threads" }));
+    await page.getByRole("button", { name: "Restore" }).waitFor();
+    await page.getByText(CONVERSATIONS.at(-1)[1]).waitFor();
+    await takeIn(page, "copilotkit-threads", "light");
+  } finally {
+    await Promise.all([server.stop(), pages.stop(), browser.close()]);
+  }
+}
+
 /**
  * @param {Stage} of
  * @param {Record<string, string>} hash
@@ -91,15 +160,23 @@ async function open(of, hash) {
  */
 async function take(page, name) {
   await page.mouse.move(0, 0);
-  for (const colorScheme of ["light", "dark"]) {
-    await page.emulateMedia({ colorScheme });
-    await page.waitForTimeout(SETTLE_MS);
-    const path = join(directory, `${name}${colorScheme === "dark" ? "-dark" : ""}.png`);
-    const picture = await reduceColors(page, await page.screenshot({ animations: "disabled", caret: "hide" }));
-    await writeFile(path, picture);
-    console.log(`${path}: ${Math.round(picture.length / 1000)} kB`);
-  }
+  for (const colorScheme of ["light", "dark"]) await takeIn(page, name, colorScheme);
   await page.emulateMedia({ colorScheme: "light" });
+}
+
+/**
+ * Takes a picture in one theme.
+ * @param {import("playwright-core").Page} page
+ * @param {string} name
+ * @param {"light" | "dark"} colorScheme
+ */
+async function takeIn(page, name, colorScheme) {
+  await page.emulateMedia({ colorScheme });
+  await page.waitForTimeout(SETTLE_MS);
+  const path = join(directory, `${name}${colorScheme === "dark" ? "-dark" : ""}.png`);
+  const picture = await reduceColors(page, await page.screenshot({ animations: "disabled", caret: "hide" }));
+  await writeFile(path, picture);
+  console.log(`${path}: ${Math.round(picture.length / 1000)} kB`);
 }
 
 /**

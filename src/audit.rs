@@ -1,7 +1,7 @@
-//! The audit: who decided, erased, settled, shared and configured.
+//! The audit: who decided, erased, held, settled, shared and configured.
 //!
 //! Each entry is an envelope of the server's own log, so that it is ordered, durable and never compacted, and stays when
-//! what it is about is erased. It has ids and no text.
+//! what it is about is erased. It has ids, the reason of a hold, and no other text.
 
 use crate::ingest::Ingest;
 use crate::log::{LogId, StoreError};
@@ -44,11 +44,17 @@ pub enum Deed {
     /// The server begins to sign with another key.
     #[serde(rename = "key.changed")]
     KeyChanged,
+    /// A legal hold is set on a session or an owner.
+    #[serde(rename = "hold.set")]
+    HoldSet,
+    /// A legal hold is lifted.
+    #[serde(rename = "hold.lifted")]
+    HoldLifted,
 }
 
 impl Deed {
     /// Every deed.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Decision,
         Self::Erase,
         Self::Settle,
@@ -58,6 +64,8 @@ impl Deed {
         Self::WebhookCreated,
         Self::WebhookRemoved,
         Self::KeyChanged,
+        Self::HoldSet,
+        Self::HoldLifted,
     ];
 }
 
@@ -82,6 +90,9 @@ pub struct AuditEntry {
     /// The link, the webhook, the key, or the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Box<str>>,
+    /// Of a hold: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Box<str>>,
 }
 
 impl AuditEntry {
@@ -89,7 +100,17 @@ impl AuditEntry {
     #[must_use]
     pub fn new(what: Deed, by: Decider, at: Timestamp) -> Self {
         let by = DecidedBy { decider: by, at: format!("{at:.3}").into(), seen: None }.to_value();
-        Self { what, by, run_id: None, session_id: None, action_id: None, control_id: None, control: None, id: None }
+        Self {
+            what,
+            by,
+            run_id: None,
+            session_id: None,
+            action_id: None,
+            control_id: None,
+            control: None,
+            id: None,
+            reason: None,
+        }
     }
 
     /// The entry about a run or a session.
@@ -106,6 +127,13 @@ impl AuditEntry {
     #[must_use]
     pub fn with_id(mut self, id: &str) -> Self {
         self.id = Some(id.into());
+        self
+    }
+
+    /// The entry of a hold, with why it is set.
+    #[must_use]
+    pub fn with_reason(mut self, reason: &str) -> Self {
+        self.reason = Some(reason.into());
         self
     }
 

@@ -20,28 +20,39 @@ use crate::environment::Environment;
 use crate::feed::FeedConfig;
 use crate::guard::Policy;
 use crate::ingest::{IngestLimits, OwnerQuotas};
+use crate::log::StoreError;
+use crate::log::archive::{self, Archive};
 use crate::log::embedded::Sync;
 #[cfg(feature = "cluster")]
 use crate::log::journal::jetstream::StreamConnection;
-use crate::model::AgentId;
+use crate::model::{AgentId, Audience};
 use crate::notify::subscription::SUBSCRIPTIONS_RECEIVER;
 use crate::notify::webhook::Webhook;
 use crate::record::signing::{KEY_FILE, SigningKey};
+use crate::retention_rules::RetentionRules;
 use crate::serve::access::origin::{Hosts, Origins, parse_origin};
 use crate::serve::access::quota::RateLimit;
 use crate::serve::maintenance::disk::DiskReserve;
 use crate::serve::maintenance::settle::StalenessLimits;
 use crate::serve::transport::tls::Files;
 use crate::serve::{KeepAlive, Limits};
-use crate::waits::WaitRules;
+#[cfg(feature = "otlp")]
+use crate::traces::{Collector, parse_headers};
+use crate::waits::{WaitRules, parse_duration};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use file::FileError;
+#[cfg(feature = "otlp")]
+use http::HeaderMap;
 use http::HeaderName;
-use parse::{advertised_url, cluster_name, cluster_urls, collector_url, public_url, push_host, sign_in_parameter, size};
+use parse::{
+    advertised_url, audience, cluster_name, cluster_urls, collector_url, public_url, push_host, sign_in_parameter, size,
+    traces_url,
+};
 use std::collections::HashSet;
+use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -53,8 +64,8 @@ const GIB: u64 = 1024 * MIB;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Address")]
 pub struct Config {
-    /// TOML file of flags by their names, and of `[[agents]]`, `[[webhooks]]` and `[[waits]]`. A flag wins over its
-    /// variable, and both over the file.
+    /// TOML file of flags by their names, and of `[[agents]]`, `[[webhooks]]`, `[[waits]]` and `[[retention]]`. A flag
+    /// wins over its variable, and both over the file.
     #[arg(id = file::CONFIG, long = "config", env = "PROSCENIUM_CONFIG", value_name = "FILE")]
     pub config_file: Option<PathBuf>,
     /// Address to listen on. Port 0 picks a free port, which the first line on standard output names.
@@ -145,6 +156,11 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',', help_heading = "Access",
           value_parser = |text: &str| parse_origin(text).map(|_| text.to_owned()))]
     pub cors_origin: Vec<String>,
+    /// Origin whose pages may embed the elements of `/embed.js`, and show the page in a frame, such as
+    /// `https://app.example`. Implies --cors-origin for it. Repeatable, or comma-separated.
+    #[arg(long, env = "PROSCENIUM_EMBED_ORIGIN", value_name = "ORIGIN", value_delimiter = ',', help_heading = "Access",
+          value_parser = |text: &str| parse_origin(text).map(|_| text.to_owned()))]
+    pub embed_origin: Vec<String>,
     /// Address at which people open the page, such as `https://agents.example.com/`, for links in messages and in shared
     /// links. Default: links are relative.
     #[arg(long, env = "PROSCENIUM_PUBLIC_URL", value_name = "URL", help_heading = "Access", value_parser = public_url)]
@@ -198,6 +214,22 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_COMPACT_AFTER", value_name = "SECONDS", help_heading = "Storage",
           value_parser = clap::value_parser!(u64).range(1..=3_153_600_000))]
     pub compact_after: Option<u64>,
+
+    /// Object storage for the envelopes of old runs: the address of a directory (file:), of S3 (s3:), Google Cloud Storage
+    /// (gs:) or Azure (az:), with the credentials of the provider's environment variables. Needed as long as one run is
+    /// archived.
+    #[arg(long, env = "PROSCENIUM_ARCHIVE_TO", value_name = "URL", help_heading = "Storage")]
+    pub archive_to: Option<String>,
+
+    /// Time from an ended run's last fact to its archiving: 90s, 15m, 24h, 30d or seconds; at least 1. Default: never.
+    #[arg(long, env = "PROSCENIUM_ARCHIVE_AFTER", value_name = "TIME", help_heading = "Storage", requires = "archive_to",
+          value_parser = parse_duration)]
+    pub archive_after: Option<Duration>,
+
+    /// Bytes on this machine of archived runs that were read lately: 0 to 1024GiB. The run that is being read may have more.
+    #[arg(long, env = "PROSCENIUM_ARCHIVE_CACHE_BYTES", value_name = "SIZE", default_value = "1GiB", help_heading = "Storage",
+          value_parser = |text: &str| size(text, 0, 1024 * GIB))]
+    pub archive_cache_bytes: u64,
 
     /// Time from an erasure until its bytes have left the files of the store, in seconds: 2 to 31536000. The server
     /// rewrites its tables at most once in half of it, if anything was erased.
@@ -395,10 +427,47 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, help_heading = "Process")]
     pub log_format: LogFormat,
     /// Trace collector, such as `http://127.0.0.1:4318`. Each request becomes a span, sent to its `/v1/traces` by OTLP
-    /// (protobuf over HTTP). Default: none. Requires a binary built with the feature `otlp`.
+    /// (protobuf over HTTP). Default: none.
     #[arg(long, env = "PROSCENIUM_OTLP_ENDPOINT", value_name = "URL", help_heading = "Process",
           value_parser = |text: &str| collector_url(text, cfg!(feature = "otlp")))]
     pub otlp_endpoint: Option<String>,
+    /// Collector that gets each run as a trace when it ends, such as `http://127.0.0.1:4318`, by OTLP (protobuf over HTTP)
+    /// at its `/v1/traces`, with OpenTelemetry's names for generative AI. Default: none.
+    #[arg(long, env = "PROSCENIUM_GENAI_ENDPOINT", value_name = "URL", help_heading = "Process",
+          value_parser = |text: &str| traces_url(text, cfg!(feature = "otlp")))]
+    pub genai_endpoint: Option<String>,
+    /// Headers for that collector, as in `OTEL_EXPORTER_OTLP_HEADERS`: NAME=VALUE with commas between, values
+    /// percent-encoded. Better in the variable, or in the file as `{ file = … }`, than on a command line.
+    #[arg(
+        long,
+        env = "PROSCENIUM_GENAI_HEADERS",
+        value_name = "HEADERS",
+        help_heading = "Process",
+        hide_env_values = true,
+        requires = "genai_endpoint"
+    )]
+    pub genai_headers: Option<HeadersText>,
+    /// Audience whose view of texts, arguments and results the traces have: user, dashboard or internal. Default: none, so
+    /// that traces have no content.
+    #[arg(long, env = "PROSCENIUM_GENAI_CONTENT", value_name = "AUDIENCE", help_heading = "Process",
+          requires = "genai_endpoint", value_parser = audience)]
+    pub genai_content: Option<Audience>,
+}
+
+/// The text of `--genai-headers`, which holds credentials.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HeadersText(String);
+
+impl fmt::Debug for HeadersText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeadersText(…)")
+    }
+}
+
+impl From<String> for HeadersText {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
 }
 
 /// Default address of the server, and of the clients in this crate.
@@ -519,7 +588,9 @@ impl Config {
     /// The origins whose pages may send requests.
     #[must_use]
     pub fn origins(&self) -> Origins {
-        let origins = Origins::new(self.cors_origin.iter().map(String::as_str)).expect("clap validated each origin");
+        let origins = Origins::new(self.cors_origin.iter().map(String::as_str))
+            .and_then(|origins| origins.with_embedders(self.embed_origin.iter().map(String::as_str)))
+            .expect("clap validated each origin");
         origins.with_headers(&self.cors_header)
     }
 
@@ -574,6 +645,27 @@ impl Config {
         self.config_file.as_deref().map_or_else(|| Ok(WaitRules::default()), waits)
     }
 
+    /// The rules of retention.
+    ///
+    /// # Errors
+    /// [`FileError`] that names the rule, its line and its key.
+    pub fn retention_rules(&self) -> Result<RetentionRules, FileError> {
+        let rules = |file| Ok(file::retention(file, true)?.0);
+        self.config_file.as_deref().map_or_else(|| Ok(RetentionRules::default()), rules)
+    }
+
+    /// The collector of traces, if configured.
+    ///
+    /// # Errors
+    /// The flag, and why it cannot be used.
+    #[cfg(feature = "otlp")]
+    pub fn trace_collector(&self) -> Result<Option<Collector>, String> {
+        let Some(endpoint) = &self.genai_endpoint else { return Ok(None) };
+        let headers = self.genai_headers.as_ref().map_or_else(|| Ok(HeaderMap::new()), |text| parse_headers(&text.0));
+        let headers = headers.map_err(|error| format!("--genai-headers: {error}"))?;
+        Collector::new(endpoint, headers).map(Some).map_err(|error| format!("--genai-endpoint {endpoint}: {error}"))
+    }
+
     /// The sync mode of the embedded store.
     #[must_use]
     pub const fn sync(&self) -> Sync {
@@ -608,6 +700,22 @@ impl Config {
     #[must_use]
     pub fn compact_after(&self) -> Option<Duration> {
         self.compact_after.map(Duration::from_secs)
+    }
+
+    /// The archive of a store in `dir`. `None`: the store is in memory. Call it inside a tokio runtime.
+    ///
+    /// # Errors
+    /// Why the address cannot be used.
+    pub fn archive(&self, dir: Option<&Path>) -> Result<Archive, StoreError> {
+        let failed = |why: &dyn std::fmt::Display| StoreError::failed("using --archive-to", why);
+        match (&self.archive_to, dir) {
+            (None, _) => Ok(Archive::none()),
+            (Some(_), None) => Err(failed(&"a store in memory keeps no archived runs")),
+            (Some(address), Some(dir)) => {
+                let cache = dir.join(archive::CACHE_DIR);
+                Archive::open(address, &cache, self.archive_cache_bytes).map_err(|error| failed(&error))
+            }
+        }
     }
 
     /// The time from an erasure until its bytes have left the files.

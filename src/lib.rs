@@ -58,7 +58,11 @@ pub use proscenium_encode as encode;
 
 pub mod waits;
 
+pub mod object_storage;
+
 pub mod log;
+
+pub mod search;
 
 pub mod retention;
 
@@ -66,11 +70,15 @@ pub mod ingest;
 
 pub mod audit;
 
+pub mod holds;
+
 pub mod feed;
 
 pub mod control;
 
 pub mod auth;
+
+pub mod retention_rules;
 
 pub mod record;
 
@@ -78,7 +86,15 @@ pub mod links;
 
 pub mod marks;
 
+pub mod attachments;
+
+pub mod branches;
+
+pub mod feedback;
+
 pub mod notify;
+
+pub mod traces;
 
 pub mod cluster;
 

@@ -5,12 +5,13 @@ mod cli;
 use clap::{CommandFactory, Parser, Subcommand};
 #[cfg(feature = "cluster")]
 use cli::cluster_seed;
+use cli::documentation::DOCUMENTATION;
 use cli::log_output::LogOutput;
 #[cfg(feature = "otlp")]
 use cli::otlp;
 #[cfg(target_os = "linux")]
 use cli::supervise;
-use cli::{check, decisions, demo, doctor, follow, health, help_files, tail, token, transfer, verify};
+use cli::{check, conform, demo, doctor, follow, health, help_files, remote, restore, tail, token, transfer, verify};
 #[cfg(feature = "cluster")]
 use futures_util::FutureExt;
 use proscenium::auth::Authenticator;
@@ -23,6 +24,7 @@ use proscenium::environment::Environment;
 use proscenium::environment::test_clock;
 use proscenium::ingest::LARGE_DELIVERIES_MAX;
 use proscenium::log::commit::STORE_THREADS;
+use proscenium::log::embedded::FORMAT;
 use proscenium::log::{Storage, StoreError};
 use proscenium::meter::Counter;
 use proscenium::notify::subscription::PushServices;
@@ -35,7 +37,7 @@ use std::future::Future;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 #[cfg(feature = "cluster")]
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -50,11 +52,14 @@ use tracing_subscriber::layer::SubscriberExt;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+/// What `--version` prints.
+static VERSION: LazyLock<String> = LazyLock::new(|| format!("{}, store format {FORMAT})", env!("PROSCENIUM_VERSION")));
+
 /// The agent-UI projection server: runtime facts in, one ordered, durable, filtered picture out.
 ///
 /// Agent runtimes POST facts; every screen reads the same run: live, from any point, filtered for its audience.
 #[derive(Parser)]
-#[command(version = env!("PROSCENIUM_VERSION"), after_help = EXAMPLES)]
+#[command(version = VERSION.as_str(), after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -68,6 +73,7 @@ Examples:
   proscenium export my-run -o my-run.ndjson
   proscenium import my-run.ndjson --run a-copy
   claude -p Hello --output-format stream-json --verbose | proscenium publish my-run --source claude-stream-json
+  proscenium inbox                       list what waits for a decision; approve, reject and answer decide
   proscenium decisions my-run            print what the run asked, what was decided, and by whom
   proscenium verify my-run.ndjson        check that an export with proofs is what the server stored
   proscenium check my-run                check the run against the Agent UI rules
@@ -112,8 +118,12 @@ enum Command {
     Check(check::Check),
     /// Check that an export with proofs is what the server stored.
     Verify(verify::Verify),
-    /// Print what a run or a session asked, what was decided, and by whom.
-    Decisions(decisions::Decisions),
+    /// Check that a stream can be resumed anywhere, without loss and doubles.
+    Conform(conform::Conform),
+    #[command(flatten)]
+    Remote(remote::RemoteCommand),
+    /// Make a data directory from a backup.
+    Restore(restore::Restore),
     /// List the damage in the data directory of a stopped server.
     Doctor(doctor::Doctor),
     /// Move the data of a stopped server into a new cluster.
@@ -163,14 +173,23 @@ fn main() -> ExitCode {
         #[cfg(target_os = "linux")]
         Command::Supervise(args) => return supervise::run(&args),
         Command::Doctor(args) => {
-            let examined = log_to_stderr("warn", LogFormat::Text).and_then(|_| Ok(doctor::run(&args)?));
+            // The engine reports each damaged block that a salvage meets.
+            let examined = log_to_stderr("warn,log=off,lsm_tree=off", LogFormat::Text).and_then(|_| Ok(doctor::run(&args)?));
             return examined.map_or_else(|error| failed(&error, ExitCode::from(2)), |is_well| u8::from(!is_well).into());
         }
-        Command::Decisions(args) => in_runtime(1, || async { Ok(decisions::run(args).await?) }),
+        Command::Restore(args) => {
+            log_to_stderr("warn", LogFormat::Text).and_then(|_| in_runtime(1, || async { Ok(restore::run(args).await?) }))
+        }
+        Command::Remote(command) => in_runtime(1, || async { Ok(remote::run(command).await?) }),
         Command::Verify(args) => {
             let verified = in_runtime(1, || async { Ok(verify::run(args).await?) });
             // Exit code 1 means that a row does not fit, 2 that the file could not be checked.
             return verified.map_or_else(|error| failed(&error, ExitCode::from(2)), |is_well| u8::from(!is_well).into());
+        }
+        Command::Conform(args) => {
+            let checked = in_runtime(1, || async { Ok(conform::run(args).await?) });
+            // Exit code 1 means that a check fails, 2 that the server could not be checked.
+            return checked.map_or_else(|error| failed(&error, ExitCode::from(2)), |is_well| u8::from(!is_well).into());
         }
         Command::Check(args) => {
             let checked = in_runtime(1, || async { Ok(check::run(args, ENVIRONMENT).await?) });
@@ -313,8 +332,11 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let address = listener.local_addr()?;
         // Before the store, where it is given: a node without its key must not join.
         let given_key = config.signing_key.is_some().then(|| config.open_signing_key(ENVIRONMENT)).transpose()?;
-        let open =
-            |storage| Server::new(storage, config.policy(), config.sizes(), config.limits(), config.keep_alive(), ENVIRONMENT);
+        let open = |storage: Storage| {
+            let archive = config.archive(storage.dir())?;
+            let (policy, sizes, limits) = (config.policy(), config.sizes(), config.limits());
+            Server::with_archive(storage, archive, policy, sizes, limits, config.keep_alive(), ENVIRONMENT)
+        };
         #[cfg(feature = "cluster")]
         let (server, node) = match config.cluster(scheme, address, ENVIRONMENT.random)? {
             Some(options) => {
@@ -327,12 +349,14 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let server = open(open_store(config)?)?;
         let webhooks = config.webhooks(&variable)?;
         let waits = config.wait_rules(&webhooks)?;
+        let retention = config.retention_rules()?;
         let authenticator = Authenticator::open(config.auth()?, ENVIRONMENT)?;
         if let Some(authenticator) = &authenticator {
             authenticator.fetch_keys().await;
         }
         let server = server
             .with_compaction(config.compact_after())
+            .with_archiving(config.archive_after)
             .with_erase_within(config.erase_within())
             .with_staleness_limits(config.staleness_limits())
             .with_tls(tls)
@@ -340,13 +364,20 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .with_agents(config.agents.clone())
             .with_notifier(webhooks, PushServices::with(config.push_host.clone()), config.public_url.clone())
             .with_waits(waits)
+            .with_retention(retention)
             .with_auth(authenticator.clone(), config.origins())
             .with_hosts(config.hosts())
+            .with_documentation(DOCUMENTATION)
             .with_signing_key(given_key.map_or_else(|| config.open_signing_key(ENVIRONMENT), Ok)?)
             .with_lost_log_lines(lost_lines)
             .with_panic_in(panicking_task());
         let server = match renewal {
             Some(renewal) => server.with_task("certificate-renewal-at-hangup", renewal),
+            None => server,
+        };
+        #[cfg(feature = "otlp")]
+        let server = match config.trace_collector()? {
+            Some(collector) => server.with_traces(collector, config.genai_content),
             None => server,
         };
         let agents = config.agents_to_connect(&variable)?;

@@ -97,19 +97,25 @@ impl Patterns {
 
 impl From<OneOrMore> for Patterns {
     fn from(texts: OneOrMore) -> Self {
-        Self(match texts {
-            OneOrMore::One(text) => vec![text],
-            OneOrMore::More(texts) => texts,
-        })
+        Self(texts.into())
     }
 }
 
 /// One text, or a list of them.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "text, or a list of texts")]
-enum OneOrMore {
+pub(crate) enum OneOrMore {
     One(String),
     More(Vec<String>),
+}
+
+impl From<OneOrMore> for Vec<String> {
+    fn from(texts: OneOrMore) -> Self {
+        match texts {
+            OneOrMore::One(text) => vec![text],
+            OneOrMore::More(texts) => texts,
+        }
+    }
 }
 
 impl Default for OneOrMore {
@@ -120,7 +126,7 @@ impl Default for OneOrMore {
 
 /// A duration of the configuration: `90s`, `15m`, `24h`, `30d`, or a number of seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct After(Duration);
+pub(crate) struct After(pub(crate) Duration);
 
 impl<'de> Deserialize<'de> for After {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

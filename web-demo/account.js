@@ -6,7 +6,7 @@
 
 import { Problem, request } from "./client/http.js";
 import { opened } from "./dialogs.js";
-import { loadStyle } from "./lazy.js";
+import { loadStyle } from "./styles.js";
 import { query } from "./query.js";
 import { begin, finish, forget, isSignedIn, keepRenewing, takeFailure } from "./sign-in.js";
 import { icon } from "./ui/icons.js";
@@ -192,6 +192,7 @@ export class Account {
     if (await hasWorker()) await opened("Notifications", async () => (await import("./push.js")).pushOf(this.#server).turnOff());
     const elsewhere = forget();
     this.#token.set("");
+    localStorage.removeItem("proscenium.read");
     // Nothing that the token showed stays in the page.
     history.replaceState(null, "", location.pathname);
     if (elsewhere) location.assign(elsewhere);

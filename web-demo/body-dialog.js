@@ -4,7 +4,7 @@
 
 import { request } from "./client/http.js";
 import { formatCount, setText } from "./surfaces/base.js";
-import { BLOB_PATH } from "./surfaces/lane.js";
+import { BLOB_PATH } from "./surfaces/facts.js";
 
 /** Bytes of one request. */
 const CHUNK_BYTES = 256 * 1024;

@@ -3,7 +3,7 @@
  * choice of a recording.
  */
 
-import { loadStyle } from "./lazy.js";
+import { loadStyle } from "./styles.js";
 import { showToast } from "./toasts.js";
 
 /** @type {import("./body-dialog.js").BodyDialog | undefined} */

@@ -47,6 +47,12 @@ export class Feeder {
     this.schedule();
   }
 
+  /** Ends the updates. */
+  close() {
+    this.#unsubscribe();
+    this.#view = undefined;
+  }
+
   /** @param {Surface} surface */
   add(surface) {
     if (this.#surfaces.has(surface)) return;

@@ -5,7 +5,7 @@
  */
 
 import { Problem, problemOf } from "./client/http.js";
-import { loadStyle } from "./lazy.js";
+import { loadStyle } from "./styles.js";
 import { format } from "./route.js";
 import { showToast } from "./toasts.js";
 import { Token } from "./token.js";

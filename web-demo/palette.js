@@ -31,6 +31,8 @@ import { toText } from "./surfaces/base.js";
  * @property {(view: import("./route.js").MainView) => void} showView
  * @property {(name: string) => void} showPanel
  * @property {() => void} create
+ * @property {() => boolean} canRename
+ * @property {() => void} rename Renames what is open.
  * @property {() => void} toggleRail
  * @property {() => void} showKeys
  * @property {() => void} openRecording
@@ -38,11 +40,11 @@ import { toText } from "./surfaces/base.js";
 
 /** The keys and what they do, for the help. @type {[string, [string, string][]][]} */
 const KEY_MAP = [
-  ["Go", [["⌘K, Ctrl K", "Find sessions, runs, events and actions"], ["g i", "Needs you"], ["g t", "Trace"], ["g e", "Events"], ["j k", "Next, previous"], ["Enter", "Open"], ["Esc", "Close or back"], ["/", "Filter"]]],
+  ["Go", [["⌘K, Ctrl K", "Find sessions, runs, events and actions"], ["g i", "Needs you"], ["g r", "Runs"], ["g t", "Trace"], ["g e", "Events"], ["j k", "Next, previous"], ["Enter", "Open"], ["Esc", "Close or back"], ["/", "Filter"], ["x", "Select a run"]]],
   ["Decide", [["y", "Focus Approve; Enter confirms"], ["n", "Focus Reject; Enter confirms"], ["d", "Show the diff"]]],
-  ["Write", [["⌘↵, Ctrl ↵", "Send in the chosen mode"]]],
+  ["Write", [["c", "Message field; Esc leaves it"], ["⌘↵, Ctrl ↵", "Send in the chosen mode"], ["F2", "Rename the session"]]],
   ["Time", [[", .", "Step one event"], ["Space", "Play"], ["l", "Live"]]],
-  ["Page", [["[ ]", "Hide the sessions, the panels"], ["?", "Show the keys"]]],
+  ["Page", [["[ ]", "Hide the sessions, the panels"], ["← →", "Next button of a group, which has one stop of Tab"], ["?", "Show the keys"]]],
 ];
 
 /** Entries of one group on display. */
@@ -76,13 +78,14 @@ export function showKeys() {
     <div class="keys-head"><h2>Keyboard shortcuts</h2><button type="button" class="button icon-button" data-kind="quiet" aria-label="Close" @click=${() => dialog.close()}>${icon("close")}</button></div>
     <div class="keys-groups">${KEY_MAP.map(([name, keys]) => html`
       <section><h3 class="label">${name}</h3><dl>${keys.map(([key, meaning]) => html`<div><dt>${key.split(", ").length > 1 && key !== ", ." ? key.split(", ").map((one) => html`<kbd>${one}</kbd> `) : key.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${meaning}</dd></div>`)}</dl></section>`)}
-    </div>`, dialog);
+    </div>
+    <p class="hint"><a href="/docs/" target="_blank">Documentation</a></p>`, dialog);
   dialog.querySelector("button")?.focus();
 }
 
 /**
  * @param {PaletteHost} host
- * @param {import("./session-list.js").Entry} entry
+ * @param {import("./session-entry.js").Entry} entry
  * @returns {Command}
  */
 const entryCommand = (host, entry) => ({
@@ -106,7 +109,9 @@ function knownCommands(host) {
     ...all.map((entry) => entryCommand(host, entry)),
     ...runs.filter(({ sessionId }) => sessionId).map((run) => ({ group: "Runs", label: run.title || run.runId, hint: run.status, words: run.runId, icon: /** @type {IconName} */ ("play"), run: () => host.navigate({ run: run.runId }) })),
     action("Needs you", "inbox", () => host.showView("inbox"), "g i"),
+    action("Runs", "play", () => host.showView("runs"), "g r"),
     action("New session", "plus", host.create),
+    ...(host.canRename() ? [action("Rename the session", "document", host.rename, "F2")] : []),
     ...(document.querySelector("#share:not([hidden])") ? [action("Share…", "link", click("#share"))] : []),
     ...[...document.querySelectorAll("[data-setting]")].map((button) => action(toText(button.textContent), "help", () => /** @type {HTMLElement} */ (button).click())),
     action("Open a recording…", "document", host.openRecording),
@@ -118,6 +123,7 @@ function knownCommands(host) {
     action("Hide or show the sessions", "menu", host.toggleRail, "["),
     action("Hide or show the panels", "panel", () => panels.toggle(), "]"),
     action("Keyboard shortcuts", "help", host.showKeys, "?"),
+    action("Documentation", "document", () => window.open("/docs/", "_blank", "noopener"), "/docs/"),
   ];
 }
 

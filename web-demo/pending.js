@@ -3,11 +3,11 @@
  */
 
 import { keyOf } from "./client/store.js";
-import { entryKey, entryOf } from "./session-list.js";
+import { entryKey, entryOf } from "./session-entry.js";
 import { toText } from "./surfaces/base.js";
 import { reveal } from "./ui/reveal.js";
 
-/** @typedef {import("./session-list.js").Entry} Entry */
+/** @typedef {import("./session-entry.js").Entry} Entry */
 
 /**
  * @typedef {object} PendingItem A pending decision.
@@ -55,7 +55,7 @@ export class PendingDecisions {
     this.#onChange();
   }
 
-  /** @param {import("./session-list.js").Lists} lists */
+  /** @param {{ all: Entry[], waiting: import("./session-entry.js").Waiting[] }} lists */
   update({ all, waiting }) {
     const entries = new Map(all.map((entry) => [entryKey(entry), entry]));
     this.items = waiting.map(({ sessionId, runId, actionId, title, subject, risk, agentId, askedAt, ...progress }) => {

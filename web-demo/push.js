@@ -7,9 +7,9 @@
 
 import { notifications } from "./attention.js";
 import { request } from "./client/http.js";
-import { loadStyle } from "./lazy.js";
+import { loadStyle } from "./styles.js";
 import { parse } from "./route.js";
-import { failureOf } from "./sheet.js";
+import { failureOf } from "./toasts.js";
 import { html, nothing, render } from "./vendor/lit.js";
 
 /** @typedef {import("./client/http.js").Server} Server */

@@ -5,46 +5,31 @@
  * reads those, often only while one of them is live.
  */
 
-import { connect } from "./client/connection.js";
 import { Problem } from "./client/http.js";
 import { Hydration } from "./client/hydration.js";
+import { stored, store } from "./marks.js";
+import { LISTED_MAX, PushedEntries } from "./pushed-entries.js";
+import { entryKey, entryOf } from "./session-entry.js";
 import { toText } from "./surfaces/base.js";
 
-/**
- * @typedef {object} Entry A session, or a run without a session.
- * @property {"session" | "run"} kind
- * @property {string} id
- * @property {string} title Empty if the source gave none.
- * @property {string} status
- * @property {string} preview
- * @property {boolean} isStale
- * @property {boolean} isPinned By its source or by the viewer.
- * @property {boolean} isArchived By the viewer.
- * @property {number} pending The decisions that are still open, child sessions included.
- * @property {number} pendingBelow The pending decisions in child sessions.
- * @property {number} [unread] The runtime's count of unread items.
- * @property {string} lastActivity RFC 3339.
- * @property {string} [parent] The parent session.
- */
-
+/** @typedef {import("./session-entry.js").Entry} Entry */
+/** @typedef {import("./session-entry.js").Waiting} Waiting */
 /** @typedef {"all" | "running" | "needs" | "failed" | "archived"} FilterName */
 
 /**
  * @typedef {object} Lists
  * @property {Entry[]} all Everything that the page lists, newest first.
  * @property {Entry[]} shown The entries that match the filter.
- * @property {Record<FilterName, number>} counts Entries by filter; of `needs`, the decisions.
+ * @property {Record<FilterName, number>} counts Entries by filter; of `needs`, the decisions. Archived ones are not counted.
+ * @property {boolean} isLive Whether the server pushes their changes. Without it, the page shows what it knew.
  * @property {boolean} isPartial Whether the server has more entries than `all`: other counts are then lower bounds.
  * @property {import("./client/hydration.js").RunLine[]} runs
  * @property {Waiting[]} waiting The decisions that are still open, the oldest first.
+ * @property {Texts} [texts] The matches of a search in texts. Without words, and until they are read, none.
  */
 
-/** A pending decision, as `GET /v1/attention` lists it. @typedef {{ sessionId?: string, runId?: string, actionId: string, title: string, subject: Record<string, any>, risk?: string, agentId: string, askedAt: string, expiresAt?: string, control?: string } & import("./surfaces/decision-record.js").Progress} Waiting */
+/** @typedef {import("./text-search.js").Texts} Texts */
 
-/** Sessions that the page lists at first; older ones follow when they change, or wait. */
-const LISTED_MAX = 100;
-/** Sessions that the page remembers. */
-const KEPT_MAX = 2 * LISTED_MAX;
 /** Waiting sessions that the page reads, however old they are. */
 const WAITING_MAX = 1000;
 /** The delay before the page draws changes that arrive together, in milliseconds. */
@@ -63,97 +48,44 @@ const FILTERS = {
   archived: ({ isArchived }) => isArchived,
 };
 
-/** The marks of the viewer: the server knows none of them. @typedef {"pinned" | "archived"} Mark */
+/** The keys of the entries that are archived in this browser: runs, and the sessions of older pages. @returns {Set<string>} */
+export const archivedHere = () => new Set(stored("archived", /** @type {string[]} */ ([])));
 
-/** @param {Mark} mark @returns {Set<string>} The keys of the entries with the mark. */
-function marked(mark) {
-  try {
-    return new Set(JSON.parse(localStorage.getItem(`proscenium.${mark}`) ?? "[]"));
-  } catch {
-    return new Set();
-  }
+/** The entry of a run, which only this browser archives. @param {Record<string, any>} run */
+function runEntryOf(run) {
+  const entry = entryOf("run", run);
+  return { ...entry, isArchived: archivedHere().has(entry.key) };
 }
 
-/**
- * Sets or removes a mark of the viewer.
- * @param {Mark} mark
- * @param {Entry} entry
- */
-export function toggleMark(mark, entry) {
-  const keys = marked(mark);
-  if (!keys.delete(entryKey(entry))) keys.add(entryKey(entry));
-  localStorage.setItem(`proscenium.${mark}`, JSON.stringify([...keys]));
-}
+/** @param {Set<string>} keys */
+export const keepArchivedHere = (keys) => store("archived", [...keys]);
 
-/** The server's query for each filter. @type {Record<FilterName, { status?: string, needsAction?: boolean }>} */
-const QUERIES = { all: {}, running: { status: "accepted,running,waiting" }, needs: { needsAction: true }, failed: { status: "failed" }, archived: {} };
+/** The server's query for each filter. @type {Record<FilterName, { status?: string, needsAction?: boolean, archived?: boolean }>} */
+const QUERIES = { all: {}, running: { status: "accepted,running,waiting" }, needs: { needsAction: true }, failed: { status: "failed" }, archived: { archived: true } };
+/** The order in which the server lists sessions. @type {"updated"} */
+const SORT = "updated";
 
-/** @param {{ kind: string, id: string }} entry */
-export const entryKey = ({ kind, id }) => `${kind} ${id}`;
+/** Whose a title is. @type {Record<string, string>} */
+export const TITLE_ORIGINS = { user: "Title by a person", source: "Title by the agent", message: "Title from the first message" };
 
 /** @param {Entry} entry */
 export const isLive = ({ status }) => LIVE_STATUSES.includes(status);
 
-/** Entries that the server pushes. A WebSocket carries them: a browser has few SSE connections for all tabs of a site. */
-class PushedEntries {
-  /** Newest first. @type {Map<string, Record<string, any>>} */
-  sessions = new Map();
-  /** @type {Map<string, Waiting>} */
-  attention = new Map();
-  isHydrated = false;
-  isTruncated = false;
-
-  /**
-   * @param {import("./client/types.js").Options} options
-   * @param {{ changed: () => void, hydrated: () => void, state: (state: import("./client/types.js").State) => void }} events
-   */
-  constructor(options, events) {
-    this.#events = events;
-    this.connection = connect({ ...options, transport: "websocket" });
-    this.connection.listen((frame) => this.#take(/** @type {any} */ (frame)));
-    this.connection.subscribe(events.state);
-  }
-
-  #events;
-
-  /** @param {import("./client/types.js").ListFrame | { frame: "Hydrated" | "Reset", truncated?: boolean }} frame */
-  #take(frame) {
-    if (frame.frame === "List") {
-      if (frame.op === "remove") this[frame.list].delete(frame.key);
-      else if (frame.list === "attention") this.attention.set(frame.key, /** @type {Waiting} */ (frame.entry));
-      else this.put(frame.key, frame.entry ?? {}, this.isHydrated);
-      // At the start, the first drawing has all entries.
-      if (this.isHydrated) this.#events.changed();
-      return;
-    }
-    this.isHydrated = frame.frame === "Hydrated";
-    this.isTruncated = frame.truncated === true;
-    if (this.isHydrated) return this.#events.hydrated();
-    this.sessions.clear();
-    this.attention.clear();
-  }
-
-  /** @param {string} id @param {Record<string, any>} line @param {boolean} isNewest Whether a session that was unknown is the newest. */
-  put(id, line, isNewest) {
-    if (this.sessions.has(id) || !isNewest) return void this.sessions.set(id, line);
-    this.sessions = new Map([[id, line], ...this.sessions]);
-    if (this.sessions.size <= KEPT_MAX) return;
-    const oldest = [...this.sessions].findLast(([, { counts }]) => !counts?.unanswered);
-    if (oldest) this.sessions.delete(oldest[0]);
-  }
-}
-
 export class SessionList {
   /**
    * @param {import("./client/http.js").Server} server
-   * @param {{ changed: (lists: Lists) => void, failed: (error: unknown) => void }} events
+   * @param {import("./marks.js").Marks} marks
+   * @param {{ changed: (lists: Lists) => void, failed: (error: unknown) => void, removed: (session: string) => void }} events
+   * `removed`: a session left the list, because it was archived or erased.
    */
-  constructor(server, events) {
+  constructor(server, marks, events) {
     this.#server = server;
+    this.#marks = marks;
     this.#events = events;
   }
 
   #server;
+  #marks;
   #events;
   #hydration = new Hydration();
   /** @type {import("./route.js").Audience} */
@@ -165,12 +97,16 @@ export class SessionList {
   #all;
   /** The sessions that match the filter, if one is set. @type {PushedEntries | undefined} */
   #found;
+  /** @type {Texts | undefined} */
+  #texts;
   /** @type {import("./client/hydration.js").RunLine[] | undefined} */
   #runs;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #runsTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #drawTimer;
+  /** Whether the server pushes changes. */
+  #isLive = false;
   /** Runs without a session that a decision named, and that a reading of runs did not have. @type {Set<string>} */
   #unknownRuns = new Set();
 
@@ -180,11 +116,15 @@ export class SessionList {
     this.#hydration = new Hydration({ ...this.#server, audience });
     this.#runs = undefined;
     this.#all?.connection.close();
-    const all = new PushedEntries({ ...this.#server, audience, lists: { attention: true, sessions: true, limit: LISTED_MAX } }, {
+    const all = new PushedEntries({ ...this.#server, audience, lists: { attention: true, sessions: true, sort: SORT, limit: LISTED_MAX } }, {
       changed: () => this.refresh(),
+      removed: (session) => this.#events.removed(session),
       hydrated: () => void this.#readWaiting(all),
       state: ({ kind, problem }) => {
-        if (all !== this.#all || kind === "live" || kind === "connecting") return;
+        if (all !== this.#all || kind === "connecting") return;
+        const wasLive = this.#isLive;
+        this.#isLive = kind === "live";
+        if (this.#isLive) return void (wasLive || this.refresh());
         if (problem) this.#events.failed(new Problem(problem));
         else if (!all.connection.isCut) this.#events.failed(undefined);
       },
@@ -197,15 +137,31 @@ export class SessionList {
   /** Follows the sessions that match the filter. */
   #follow() {
     this.#found?.connection.close();
-    this.#found = undefined;
+    this.#found = this.#texts = undefined;
+    void this.#findTexts();
     if (this.#filter === "all" && this.#words === "") return this.refresh();
-    const lists = { sessions: true, limit: LISTED_MAX, ...QUERIES[this.#filter], ...(this.#words && { q: this.#words }) };
-    this.#found = new PushedEntries({ ...this.#server, audience: this.#audience, lists }, { changed: () => this.refresh(), hydrated: () => this.refresh(), state: () => {} });
+    const lists = { sessions: true, sort: SORT, limit: LISTED_MAX, ...QUERIES[this.#filter], ...(this.#words && { q: this.#words }) };
+    this.#found = new PushedEntries({ ...this.#server, audience: this.#audience, lists }, { changed: () => this.refresh(), hydrated: () => this.refresh() });
+  }
+
+  /** Asks the server once for texts with the words. */
+  async #findTexts() {
+    const [words, filter, found] = [this.#words, this.#filter, this.#hydration];
+    if (words === "") return;
+    try {
+      const { searchTexts } = await import("./text-search.js");
+      const texts = await searchTexts(found, words, { ...QUERIES[filter], sort: SORT }, () => words === this.#words && filter === this.#filter && found === this.#hydration);
+      if (!texts) return;
+      this.#texts = texts;
+      this.refresh();
+    } catch {
+      // The rail lists the titles; the connection says why the server does not answer.
+    }
   }
 
   /**
    * @param {FilterName} filter
-   * @param {string} words Words in title, preview or id; empty for all.
+   * @param {string} words Words in title, preview or id, or in texts; empty for all.
    */
   filter(filter, words) {
     this.#filter = filter;
@@ -271,7 +227,7 @@ export class SessionList {
     if (!all?.isHydrated || runs === undefined || found?.isHydrated === false) return;
     const waiting = [...all.attention.values()].filter(({ control }) => control === undefined).sort((a, b) => a.askedAt.localeCompare(b.askedAt));
     const looseWaiting = waiting.filter(({ sessionId }) => !sessionId).map(({ runId }) => toText(runId));
-    const loose = runs.filter((run) => !run.sessionId).map((run) => ({ ...entryOf("run", run), pending: looseWaiting.filter((id) => id === run.runId).length }));
+    const loose = runs.filter((run) => !run.sessionId).map((run) => ({ ...runEntryOf(run), pending: looseWaiting.filter((id) => id === run.runId).length }));
     const missing = looseWaiting.filter((id) => !this.#unknownRuns.has(id) && loose.every((run) => run.id !== id));
     for (const id of missing) this.#unknownRuns.add(id);
     if (missing.length > 0) void this.#readRuns();
@@ -279,7 +235,8 @@ export class SessionList {
     const entries = [...sessionsOf(all), ...loose];
     const shown = found ? [...sessionsOf(found), ...loose.filter((one) => hasWords(one, words))] : entries;
     const counts = /** @type {Record<FilterName, number>} */ (Object.fromEntries(Object.entries(FILTERS).map(([name, matches]) => [name, entries.filter(matches).length])));
-    this.#events.changed({ all: entries, shown: shown.filter(FILTERS[this.#filter]), counts: { ...counts, needs: waiting.length }, isPartial: all.isTruncated, runs, waiting });
+    this.#marks.apply(found ? [...entries, ...shown] : entries, true);
+    this.#events.changed({ all: entries, shown: shown.filter(FILTERS[this.#filter]), counts: { ...counts, needs: waiting.length }, isLive: this.#isLive, isPartial: all.isTruncated, runs, waiting, texts: this.#texts });
   }
 
   /**
@@ -288,8 +245,53 @@ export class SessionList {
    * @returns {Promise<Entry[]>}
    */
   async find(words) {
-    const { sessions } = await this.#hydration.sessions({ limit: 20, q: words });
+    const { sessions } = await this.#hydration.sessions({ limit: 20, q: words, archived: "all" });
     return sessions.map((one) => entryOf("session", one));
+  }
+
+  /** The summary of the open session, which the lists may not have. @type {Record<string, any> | undefined} */
+  opened;
+
+  /**
+   * Returns what the page knows of a session, or of a run without a session.
+   * @param {"session" | "run"} kind
+   * @param {string} id
+   */
+  entry(kind, id) {
+    const own = this.opened?.sessionId === id ? this.opened : undefined;
+    // The entry of a branch is that of the root.
+    const listed = own?.root ?? id;
+    const line = kind === "session" ? (this.#all?.sessions.get(listed) ?? this.#found?.sessions.get(listed) ?? own) : this.#runs?.find(({ runId, sessionId }) => runId === id && !sessionId);
+    if (!line) return undefined;
+    const entry = kind === "run" ? runEntryOf(line) : entryOf(kind, line);
+    this.#marks.apply([entry]);
+    return entry;
+  }
+
+  /** The cursor up to which the lists show this session. @param {Entry} entry */
+  cursorOf({ id }) {
+    return (this.#found?.sessions.has(id) ? this.#found : this.#all)?.connection.state.cursor ?? "";
+  }
+
+  /**
+   * Takes the answer to a change of a session, before the lists bring it.
+   * @param {Record<string, any>} line
+   */
+  change(line) {
+    const id = toText(line.sessionId);
+    if (this.opened?.sessionId === id) this.opened = { ...this.opened, archived: undefined, ...line };
+    if (line.archived !== true) this.#all?.put(id, line, true);
+    else this.#all?.sessions.delete(id);
+    if (this.#filter !== "archived" ? line.archived === true : line.archived !== true) this.#found?.sessions.delete(id);
+    else if (this.#found?.sessions.has(id)) this.#found.sessions.set(id, line);
+    this.refresh();
+  }
+
+  /** Forgets what is erased. @param {{ kind: "session" | "run", id: string }} entry */
+  remove({ kind, id }) {
+    if (kind === "session") for (const entries of [this.#all, this.#found]) entries?.sessions.delete(id);
+    this.#runs = this.#runs?.filter((run) => (kind === "run" ? run.runId : run.sessionId) !== id);
+    this.refresh();
   }
 
   /** The reads of the current audience. */
@@ -317,20 +319,4 @@ export function failureText(error) {
  */
 function hasWords({ id, title, preview }, words) {
   return [id, title, preview].some((text) => text.toLowerCase().includes(words.toLowerCase()));
-}
-
-/**
- * @param {"session" | "run"} kind
- * @param {Record<string, any>} summary
- * @returns {Entry}
- */
-export function entryOf(kind, summary) {
-  const id = toText(kind === "session" ? summary.sessionId : summary.runId);
-  const key = entryKey({ kind, id });
-  return {
-    kind, id, title: toText(summary.title), status: toText(summary.status) || "unknown", preview: toText(summary.preview),
-    isStale: Boolean(summary.stale), isPinned: Boolean(summary.pinned) || marked("pinned").has(key), isArchived: marked("archived").has(key),
-    pending: Number(summary.counts?.unanswered ?? 0), pendingBelow: Number(summary.counts?.pendingActionsBelow ?? 0),
-    unread: Number(summary.unread ?? 0) || undefined, lastActivity: toText(summary.lastActivity), parent: kind === "session" && summary.parentSessionId ? toText(summary.parentSessionId) : undefined,
-  };
 }

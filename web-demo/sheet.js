@@ -2,7 +2,7 @@
  * A dialog with a title, whose content is drawn again after each piece of work, and which says what came of that.
  */
 
-import { Problem } from "./client/http.js";
+import { failureOf } from "./toasts.js";
 import { html, render } from "./vendor/lit.js";
 
 export class Sheet {
@@ -35,6 +35,10 @@ export class Sheet {
     this.#dialog.showModal();
   }
 
+  close() {
+    this.#dialog.close();
+  }
+
   /** @param {() => Promise<string>} work Its result is the note; empty for none. */
   async attempt(work) {
     [this.isBusy, this.#note] = [true, ""];
@@ -54,11 +58,4 @@ export class Sheet {
       ${this.#content()}
       <p class="note" role="status" dir="auto" data-state=${this.#isFailure ? "failed" : "idle"} ?hidden=${this.#note === ""}>${this.#note}</p>`, this.#dialog);
   }
-}
-
-/** @param {unknown} error @returns {string} What failed, for a person. */
-export function failureOf(error) {
-  if (error instanceof Problem) return error.detail;
-  // `fetch` rejects with a TypeError.
-  return error instanceof Error && !(error instanceof TypeError) ? error.message : "The server is unreachable. Check that it runs.";
 }

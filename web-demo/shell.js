@@ -3,20 +3,23 @@
  */
 
 import { Problem } from "./client/http.js";
-import { Attention } from "./attention.js";
+import { Actions } from "./actions.js";
+import { Attention, notifications } from "./attention.js";
 import { ConnectionBar } from "./connection-bar.js";
 import { Feeder } from "./feeder.js";
+import { Store } from "./client/store.js";
 import { ViewModel } from "./view-model.js";
 import { Panels } from "./panels.js";
 import { query } from "./query.js";
 import { PendingDecisions } from "./pending.js";
-import { SessionList, entryKey, failureText, isLive } from "./session-list.js";
+import { entryKey } from "./session-entry.js";
+import { SessionList, failureText, isLive } from "./session-list.js";
 import { AUDIENCES, format, parse } from "./route.js";
 import { openBody, openKeys, openPalette, openRecording } from "./dialogs.js";
 import { Heading, VIEW_TITLES } from "./heading.js";
 import { listenToKeys } from "./keys.js";
-import { upgrade } from "./lazy.js";
-import { resizable } from "./resize.js";
+import { NEEDED_TYPES, upgrade } from "./lazy.js";
+import { Marks } from "./marks.js";
 import { html, render } from "./vendor/lit.js";
 import { Surface, toText, keyOf } from "./surfaces/base.js";
 import { Conversation } from "./surfaces/conversation.js";
@@ -34,6 +37,8 @@ import { showToast } from "./toasts.js";
 const ADDRESS_MS = 300;
 /** The delay of the counts in the tabs, in milliseconds: they pass over all activities. */
 const COUNT_MS = 250;
+/** The least time between two notes of what was read, in milliseconds. */
+const READ_MS = 1000;
 
 export class Shell {
   /**
@@ -49,8 +54,15 @@ export class Shell {
       this.#list.restart(this.#route.audience);
     }, () => this.#applyRights());
     this.#panels = new Panels(() => this.#layoutChanged());
-    resizable(query("#rail-splitter", HTMLElement), { property: "--rail", min: 200, max: 420 });
-    resizable(query("#pane-splitter", HTMLElement), { property: "--pane", min: 320, max: 720, isAtEnd: true });
+    // The remembered widths apply at once; what changes them loads later.
+    for (const name of ["rail", "pane"]) {
+      const width = Number(localStorage.getItem(`proscenium.${name}`));
+      if (width > 0) document.documentElement.style.setProperty(`--${name}`, `${width}px`);
+    }
+    void import("./resize.js").then(({ resizable }) => {
+      resizable(query("#rail-splitter", HTMLElement), { property: "--rail", min: 200, max: 420 });
+      resizable(query("#pane-splitter", HTMLElement), { property: "--pane", min: 320, max: 720, isAtEnd: true });
+    }, () => {});
     feeder.onDrawn = () => this.#afterDraw();
     this.#addListeners();
     this.#setRoute(parse(location.hash));
@@ -62,7 +74,6 @@ export class Shell {
   #token;
   #server = { token: () => this.#token.value, client: /** @type {const} */ ("page") };
   #tokenForm;
-  #heading = new Heading();
   #feeder;
   #panels;
   /** @type {Route} */
@@ -70,24 +81,42 @@ export class Shell {
   /** @type {ViewModel | undefined} */
   #model;
   #transport = /** @type {"sse" | "websocket"} */ ("sse");
-  #list = new SessionList(this.#server, {
+  #marks = new Marks(this.#server, () => this.#list.refresh());
+  #list = new SessionList(this.#server, this.#marks, {
     changed: (lists) => this.#setLists(lists),
     failed: (error) => this.#listFailed(error),
+    removed: (session) => session === this.#route.session && !document.body.dataset.erased && void this.#checkOpened(session),
   });
+  #actions = new Actions({
+    server: this.#server, list: this.#list, marks: this.#marks, token: () => this.#token, audience: () => this.#route.audience,
+    isPast: () => this.#model?.moment !== undefined && this.#model.moment !== null,
+    unread: (entry) => entry.key === this.#current && this.#model && (this.#heldCursor = this.#model.connection.state.cursor),
+    erased: (entry) => {
+      this.#list.remove(entry);
+      if (entry.key === this.#current) this.#showErased();
+    },
+  });
+  #heading = new Heading(this.#actions);
   /** @type {Lists | undefined} */
   #lists;
   #pending = new PendingDecisions(() => this.#drawPending());
   #attention = new Attention((item) => this.#navigate({ [item.entry.kind]: item.entry.id, view: undefined }));
   /** The title of the open session or run. */
   #title = "";
+  /** What was read last of what is open: the cursor, and the time of the newest activity. */
+  #readPlace = "";
+  /** The cursor up to which it was read, and the one at which a person marked it as unread. */
+  #readCursor = "";
+  #heldCursor = "";
+  #readTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
   /** The title of the page while nothing is open. */
   #emptyTitle = "No session selected";
   /** The run that the scrubber follows. */
   #followedRun = "";
   #addressTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
   #countTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
-  /** Whether a team was shown: its graph loads only then. */
-  #hasTeam = false;
+  /** The types of activities that were there: some elements load only with theirs. @type {Set<string>} */
+  #types = new Set();
   /** The id of the session that the user created on this page. @type {string | undefined} */
   #createdSession;
 
@@ -107,6 +136,7 @@ export class Shell {
   #applyRights() {
     this.#setRoute({ ...this.#route, panel: this.#panels.current, full: this.#panels.isFull || undefined });
     this.#updateAddress();
+    this.#list.refresh();
   }
 
   /** @param {Route} route */
@@ -117,6 +147,8 @@ export class Shell {
       route.audience = AUDIENCES[widest];
     }
     document.body.dataset.control = String(this.#token.canControl);
+    // Until the server has said whose token it is, a token is of a person.
+    this.#marks.isKeptByServer = this.#token.rights ? this.#token.rights.sub !== undefined : this.#token.hasToken;
     const isOtherAudience = route.audience !== this.#route.audience;
     this.#route = route;
     if (isOtherAudience) {
@@ -178,6 +210,7 @@ export class Shell {
   }
 
   #open() {
+    this.#leave();
     this.#model?.close();
     const { session, run, at } = this.#route;
     const id = session ?? run ?? "";
@@ -185,16 +218,19 @@ export class Shell {
     this.#model = model;
     // The dock shows nothing until a run of this session is known.
     this.#followRun(model, "");
+    this.#list.opened = undefined;
+    this.#readPlace = this.#readCursor = this.#heldCursor = "";
+    delete document.body.dataset.erased;
     // The list already has a title; the summary replaces it later.
-    const known = this.#lists?.all.find((entry) => entryKey(entry) === this.#current);
-    this.#title = known?.title || id;
+    this.#title = this.#entry?.title || id;
     this.#drawTitle();
     this.#page.past.hidden = true;
     this.#setHydrationStep("none");
     this.#page.bar.connection = model.connection;
-    model.connection.subscribe(({ kind, why }) => {
+    model.connection.subscribe(({ kind, why, problem }) => {
       // A disconnected page requests nothing, not even lists.
       if (model === this.#model) this.#list.isCut = model.connection.isCut;
+      if (problem?.code === "erased" && model === this.#model) return this.#showErased();
       // Without a token, its form says what to do.
       if (kind === "refused" && model === this.#model && !this.#tokenForm.isShown && !this.#token.isOfLink) showToast({ text: `The server refused the connection: ${why}`, isFailure: true, action: { label: "Retry", run: () => model === this.#model && this.#open() } });
     });
@@ -214,25 +250,28 @@ export class Shell {
     });
   }
 
-  /** Goes to the decision of the address, as a notification names it. */
+  /** Goes to the decision of the address, as a notification names it, or to the message that a search found. */
   #goToAction() {
-    const { action } = this.#route;
-    if (!action || !this.#model) return;
+    const { action, message } = this.#route;
+    if (!(action ?? message) || !this.#model) return;
     const { store } = this.#model;
-    this.#route.action = undefined;
+    this.#route.action = this.#route.message = undefined;
     this.#panels.showConversation();
     this.#updateAddress();
-    void import("./go-to-action.js").then(({ goToAction }) => goToAction(action, store, this.#page.conversation), () => {});
+    if (action) void import("./go-to-action.js").then(({ goToAction }) => goToAction(action, store, this.#page.conversation), () => {});
+    if (message) void import("./text-search.js").then(({ goToMessage }) => goToMessage(message, store, this.#page.conversation)).catch(() => {});
   }
 
   /** After the browser went back to before anything was open. */
   #closeTarget() {
+    this.#drawView();
     if (this.#lists) this.#setLists(this.#lists);
   }
 
   get #current() {
     const { session, run } = this.#route;
-    return session !== undefined ? entryKey({ kind: "session", id: session }) : run !== undefined ? entryKey({ kind: "run", id: run }) : "";
+    const { sessionId, root = session } = this.#list.opened ?? {};
+    return session !== undefined ? entryKey({ kind: "session", id: sessionId === session ? root : session }) : run !== undefined ? entryKey({ kind: "run", id: run }) : "";
   }
 
   /** @param {import("./view-model.js").Step | "none"} step */
@@ -258,8 +297,88 @@ export class Shell {
 
   /** @param {Record<string, any>} summary */
   #setSummary(summary) {
-    this.#title = toText(summary.title) || this.#route.session || this.#route.run || "";
+    if (this.#route.session) {
+      this.#list.opened = summary;
+      this.#page.sessions.current = this.#current;
+    }
+    // A branch has the title of its root.
+    this.#title = toText(summary.title) || this.#entry?.title || this.#route.session || this.#route.run || "";
     this.#drawTitle();
+  }
+
+  /** The open session, or run without a session, as far as the page knows it. */
+  get #entry() {
+    return this.#entryOf(this.#route);
+  }
+
+  /** @param {Route} route */
+  #entryOf({ session, run }) {
+    return session !== undefined ? this.#list.entry("session", session) : run !== undefined ? this.#list.entry("run", run) : undefined;
+  }
+
+  /** Finds out why the open session left the list: it was archived or erased. @param {string} session */
+  async #checkOpened(session) {
+    const model = this.#model;
+    try {
+      const summary = await model?.hydration.session(session);
+      if (summary && model === this.#model) this.#setSummary(summary);
+    } catch (error) {
+      if (error instanceof Problem && error.code === "erased" && model === this.#model) this.#showErased();
+    }
+  }
+
+  /** Shows that what is open was deleted for good, and nothing that the page had of it. */
+  #showErased() {
+    const model = this.#model;
+    if (!model || document.body.dataset.erased) return;
+    const kind = this.#route.session === undefined ? "run" : "session";
+    document.body.dataset.erased = "true";
+    this.#list.opened = undefined;
+    this.#list.remove({ kind, id: this.#route.session ?? this.#route.run ?? "" });
+    model.forget();
+    this.travel(null);
+    this.#followRun(model, "");
+    // A view that is not live requests nothing.
+    this.#feeder.show(model.view(new Store()));
+    this.#title = `Deleted ${kind}`;
+    this.#page.bar.connection = undefined;
+    this.#setHydrationStep("whole");
+    this.#page.conversation.placeholder = `This ${kind} was deleted for good. The server has nothing of it.`;
+    this.#drawTitle();
+  }
+
+  /** Notes how far the open session was read, if a person sees it. */
+  #markRead() {
+    const [model, entry] = [this.#model, this.#entry];
+    if (!model || !entry || !this.#isSeen(model) || document.hidden || this.#readTimer) return;
+    const { cursor } = model.connection.state;
+    const place = `${cursor} ${entry.lastActivity}`;
+    // What a person marked as unread, here or in another window, stays so until it has news.
+    if (cursor === "" || cursor === this.#heldCursor || place === this.#readPlace) return;
+    this.#readPlace = place;
+    if (!entry.isNews) return void (this.#readCursor ||= cursor);
+    this.#readCursor = cursor;
+    void this.#marks.read(entry, cursor, entry.lastActivity);
+    this.#readTimer = setTimeout(() => {
+      this.#readTimer = undefined;
+      this.#markRead();
+    }, READ_MS);
+  }
+
+  /** Before a person looks elsewhere: notes what the lists do not know of yet. */
+  #leave() {
+    const model = this.#model;
+    const entry = model && this.#entryOf(model.route);
+    if (!model || !entry || !this.#isSeen(model)) return;
+    const { cursor } = model.connection.state;
+    if (cursor === this.#readCursor || cursor === this.#heldCursor || (entry.isNews && this.#readPlace === `${cursor} ${entry.lastActivity}`)) return;
+    this.#readCursor = cursor;
+    void this.#marks.read(entry, cursor, model.store.sorted().reduce((newest, { updatedAt = "" }) => (updatedAt > newest ? updatedAt : newest), entry.lastActivity));
+  }
+
+  /** Whether the live conversation is in view. @param {ViewModel} model */
+  #isSeen({ moment, route }) {
+    return moment === null && route.view !== "inbox" && !this.#token.isOfLink;
   }
 
   /** Draws what is loading, or what the inbox holds. */
@@ -273,6 +392,7 @@ export class Shell {
     const { view } = this.#route;
     const over = this.#isServerEmpty ? "No sessions yet" : view ? VIEW_TITLES[view] : this.#panels.isFull ? this.#panels.label : "";
     this.#heading.show(this.#hasTarget ? this.#title : "", over, this.#emptyTitle);
+    this.#heading.showActions(over === "" && !this.#token.isOfLink && !this.#model?.moment ? this.#entry : undefined);
     this.#drawHint();
     this.#attention.title = this.#title ? `${this.#title} · Proscenium` : "Proscenium";
   }
@@ -330,14 +450,14 @@ export class Shell {
   /** Loads the lazy elements that are on display. */
   #loadShown() {
     for (const element of document.querySelectorAll(".panel:not([hidden]) > :not(:defined), .view:not([hidden]) > :not(:defined), .dock > :not(:defined), .deck > :not(:defined)")) {
-      if (element.localName === "ps-delegation-graph" && !this.#hasTeam) continue;
+      if (NEEDED_TYPES[element.localName]?.some((type) => this.#types.has(type)) === false) continue;
       if (!element.parentElement?.closest("[hidden]")) void this.#useTool(element.localName, () => {});
     }
   }
 
   /** @param {string} name */
   #showPanel(name) {
-    if (this.#route.view === "inbox" || this.#route.view === "compare") this.#showView(undefined);
+    if (this.#route.view && this.#route.view !== "transcript") this.#showView(undefined);
     this.#panels.show(name);
   }
 
@@ -373,6 +493,8 @@ export class Shell {
     playback.inert = shown !== undefined && shown !== "transcript";
     this.#drawTitle();
     this.#loadShown();
+    if (view === "runs") void this.#useTool("ps-runs", (runs) => this.#route.view === "runs" && runs.show(this.#runsHost, this.#route));
+    else /** @type {any} */ (document.querySelector("ps-runs")).close?.();
     if (view === "inbox") this.#drawInbox();
     else if (customElements.get("ps-inbox")) /** @type {any} */ (document.querySelector("ps-inbox")).close();
     const model = this.#model;
@@ -383,20 +505,41 @@ export class Shell {
     if (view === "transcript" && agent) void this.#useTool("ps-teammate-transcript", (transcript) => transcript.open(agent));
   }
 
-  /** @param {number} step Goes to the next or previous decision in the inbox, else to a session in the rail. */
+  /** The inbox, or the runs, if one of them is the main view. @returns {any} */
+  get #shown() {
+    return document.querySelector(`ps-${this.#route.view}`);
+  }
+
+  /** @param {number} step Goes to the next or previous decision in the inbox, or run, else to a session in the rail. */
   #move(step) {
-    if (this.#route.view === "inbox") return void this.#useTool("ps-inbox", (inbox) => inbox.move(step));
-    this.#page.sessions.move(step);
+    (this.#shown?.move ? this.#shown : this.#page.sessions).move(step);
   }
 
   /** Closes what is open, one thing at a time: the drawers of a phone, a main view, a full panel, the pane over the stage. */
   #escape() {
     const { rail, extras } = document.body.dataset;
-    if (rail === "open") return this.#toggle("rail", false);
-    if (extras === "open") return this.#toggle("extras", false);
-    if (this.#route.view === "inbox" && /** @type {any} */ (document.querySelector("ps-inbox")).back?.()) return;
-    if (this.#route.view || this.#panels.isFull) return this.#back();
+    if (rail === "open") this.#toggle("rail", false);
+    else if (extras === "open") this.#toggle("extras", false);
+    else if (!this.#shown?.back?.()) {
+      if (this.#route.view || this.#panels.isFull) this.#back();
+      else this.#panels.showConversation();
+      return true;
+    }
+    return false;
+  }
+
+  /** @param {"inbox" | "runs" | "trace" | "events"} name Shows a view or a panel, and gives it the focus. */
+  #go(name) {
+    if (name === "inbox" || name === "runs") this.#showView(name);
+    else this.#showPanel(name);
+    void this.#useTool(`ps-${name}`, (tool) => requestAnimationFrame(() => tool.takeFocus()));
+  }
+
+  /** Moves to the field for messages. */
+  #compose() {
+    this.#back();
     this.#panels.showConversation();
+    document.getElementById("composer-text")?.focus();
   }
 
   #openRecording = () => openRecording(this.#server, (target) => this.#navigate(target));
@@ -405,7 +548,7 @@ export class Shell {
   #paletteHost = {
     lists: () => this.#lists, list: this.#list, items: () => this.#pending.items, panels: () => this.#panels, runId: () => this.#model?.runId, events: () => this.#model?.newestEvents(),
     navigate: (to) => this.#navigate(to), open: (target) => this.#openTarget(target), showView: (view) => this.#showView(view), showPanel: (name) => this.#showPanel(name),
-    create: () => this.#createSession(), toggleRail: () => this.#toggleRail(), showKeys: () => void openKeys(), openRecording: this.#openRecording,
+    create: () => this.#createSession(), canRename: () => this.#heading.canRename, rename: () => this.#heading.rename(), toggleRail: () => this.#toggleRail(), showKeys: () => void openKeys(), openRecording: this.#openRecording,
   };
 
   /** Hides or shows the rail; on a phone its drawer. */
@@ -425,6 +568,7 @@ export class Shell {
     release: (model) => model !== this.#model && model.close(),
     open: (entry) => this.#navigate({ [entry.kind]: entry.id }),
     entries: () => this.#lists?.all ?? [],
+    notifications,
     hydration: () => this.#list.hydration,
   };
 
@@ -436,10 +580,25 @@ export class Shell {
     return {
       step: (step) => isCurrent() && this.#setHydrationStep(step),
       missing: () => isCurrent() && this.#model && this.#showMissing(this.#model),
+      erased: () => isCurrent() && this.#showErased(),
       summary: (summary) => isCurrent() && this.#setSummary(summary),
       inspect: (activity) => this.#inspect(activity),
       open: (target) => this.#openTarget(target),
       travel: (moment) => this.travel(moment),
+      upgrade,
+    };
+  }
+
+  /** What the runs need of the shell. @returns {import("./surfaces/runs.js").RunsHost} */
+  get #runsHost() {
+    return {
+      server: this.#server, hydration: this.#list.hydration, audience: this.#route.audience, canChange: this.#actions.canChange, waiting: this.#pending.items,
+      titleOf: (id) => this.#list.entry("session", id)?.title,
+      open: ({ runId }) => this.#navigate({ run: runId, full: undefined }),
+      moved: (place, isStep) => {
+        Object.assign(this.#route, { pair: undefined, ...place });
+        this.#writeAddress(isStep);
+      },
     };
   }
 
@@ -470,7 +629,12 @@ export class Shell {
     this.#route.at = moment?.at ?? null;
     this.#updateAddress();
     this.#drawPast(moment);
-    this.#page.stage.dataset.past = String(moment !== null);
+    if (this.#page.stage.dataset.past !== String(moment !== null)) {
+      this.#page.stage.dataset.past = String(moment !== null);
+      // A past moment offers no changes.
+      this.#drawTitle();
+      this.#page.sessions.current = this.#current;
+    }
     // A replay refills the same store, so the feeder draws its changes like any others.
     if (!isSame) this.#feeder.show(model.view(moment?.store ?? model.store));
   }
@@ -490,6 +654,7 @@ export class Shell {
     this.#countTimer ??= setTimeout(() => {
       this.#countTimer = undefined;
       this.#drawCounts();
+      this.#markRead();
     }, COUNT_MS);
     const model = this.#model;
     if (model && model.store.size > 0) this.#page.bar.note = "";
@@ -502,8 +667,9 @@ export class Shell {
     if (!model) return;
     const activities = (model.moment?.store ?? model.store).sorted();
     this.#panels.count(activities);
-    if (this.#hasTeam || !activities.some(({ activityType }) => activityType === "agent")) return;
-    this.#hasTeam = true;
+    const known = this.#types.size;
+    for (const { activityType } of activities) this.#types.add(activityType);
+    if (this.#types.size === known) return;
     this.#loadShown();
   }
 
@@ -525,10 +691,15 @@ export class Shell {
     this.#lists = lists;
     this.#tokenForm.accept();
     this.#emptyTitle = "No session selected";
-    if (!this.#hasTarget) this.#drawTitle();
-    this.#page.bar.isReachable = true;
+    const entry = this.#entry;
+    if (entry) this.#title = entry.title || entry.id;
+    this.#drawTitle();
+    void this.#actions.load().then((actions) => actions.takeOver(lists.all), () => {});
+    if (lists.isLive) this.#page.bar.isReachable = true;
     this.#page.sessions.show(lists);
     this.#pending.update(lists);
+    if (this.#route.view === "runs") this.#shown.update?.(this.#runsHost);
+    this.#markRead();
     if (isFirst || wasEmpty !== this.#isServerEmpty) this.#drawView();
     if (!this.#hasTarget && this.#route.view === undefined && lists.all.length > 0) {
       // First choice: a live pinned entry, then a live one without a parent, then any live one, then the newest.
@@ -585,30 +756,35 @@ export class Shell {
   /* ── event listeners ── */
 
   #addListeners() {
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.#leave() : this.#markRead()));
+    this.#page.sessions.actions = this.#actions;
     const { sessions, bar, audience, compare, needs, conversation, back, rail, extras } = this.#page;
     sessions.addEventListener("filter", (event) => {
       const { filter, words } = /** @type {CustomEvent} */ (event).detail;
       this.#list.filter(filter, words);
     });
     sessions.addEventListener("retry", () => this.#list.retry());
-    sessions.addEventListener("mark", () => this.#list.refresh());
     sessions.addEventListener("find", () => void openPalette(this.#paletteHost));
     sessions.addEventListener("create", () => this.#createSession());
     document.addEventListener("create", () => this.#createSession());
     needs.addEventListener("click", () => this.#showView(this.#route.view === "inbox" ? undefined : "inbox"));
+    query("#open-runs", HTMLElement).addEventListener("click", () => {
+      this.#toggle("rail", false);
+      this.#showView("runs");
+    });
     sessions.addEventListener("open", (event) => {
-      const { kind, id } = /** @type {CustomEvent<Target>} */ (event).detail;
+      const { kind, id, message } = /** @type {CustomEvent<Target & { message?: import("./text-search.js").Place }>} */ (event).detail;
       this.#panels.showConversation();
       this.#toggle("rail", false);
-      this.#navigate({ [kind]: id, full: undefined });
+      this.#navigate({ [kind]: id, full: undefined, message });
     });
     back.addEventListener("click", () => this.#back());
     query("#keys", HTMLButtonElement).addEventListener("click", () => void openKeys());
     document.addEventListener("keys", () => void openKeys());
     document.addEventListener("recording", this.#openRecording);
     listenToKeys({
-      palette: () => void openPalette(this.#paletteHost), help: () => void openKeys(), back: () => this.#escape(), move: (step) => this.#move(step), filter: () => sessions.search(),
-      rail: () => this.#toggleRail(), pane: () => this.#panels.toggle(), go: (name) => (name === "inbox" ? this.#showView("inbox") : this.#showPanel(name)),
+      palette: () => void openPalette(this.#paletteHost), help: () => void openKeys(), back: () => this.#escape(), move: (step) => this.#move(step), filter: () => sessions.search(), compose: () => this.#compose(),
+      rail: () => this.#toggleRail(), pane: () => this.#panels.toggle(), rename: () => this.#heading.rename(), go: (name) => this.#go(name),
     });
     rail.addEventListener("click", () => this.#toggle("rail"));
     extras.addEventListener("click", () => this.#toggle("extras"));

@@ -65,6 +65,11 @@ export class Token {
     return AUDIENCES.find((name) => name === audience) ?? (isStated ? "user" : "internal");
   }
 
+  /** Whether the token permits to erase; not before the server has said so. */
+  get canErase() {
+    return this.rights?.can.includes("erase") ?? false;
+  }
+
   /** Whether the token permits controls. */
   get canControl() {
     const { can } = this.rights ?? rightsOf(this.#text);
@@ -82,7 +87,11 @@ export class TokenForm {
    */
   constructor(server, token, onChange, onRights) {
     this.#token = token;
-    this.#load = async () => (this.#account ??= new (await import("./account.js")).Account(server, token, onRights));
+    this.#load = async () => {
+      const { Account } = await import("./account.js");
+      // After the wait: two answers may ask for it at once.
+      return (this.#account ??= new Account(server, token, onRights));
+    };
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
       const entered = new FormData(this.#form).get("token");

@@ -10,9 +10,9 @@ import { readJson } from "./client/json.js";
 import { connect } from "./client/connection.js";
 import { Problem, request } from "./client/http.js";
 import { Hydration, Stale } from "./client/hydration.js";
-import { controlsOf, submit, withdraw } from "./client/controls.js";
+import { attach, controlsOf, submit, withdraw } from "./client/controls.js";
 import { Store, keyOf } from "./client/store.js";
-import { isLiveRun } from "./surfaces/runtime-status.js";
+import { isLiveRun } from "./surfaces/live-run.js";
 
 /** @typedef {import("./client/types.js").Activity} Activity */
 /** @typedef {import("./client/http.js").Server} Server */
@@ -42,10 +42,12 @@ const TURN_CONTROLS = new Set(["send", "queue", "steer"]);
  * @typedef {object} ViewModelEvents
  * @property {(step: Step) => void} step
  * @property {() => void} missing The server has no session or run of this id.
+ * @property {() => void} erased The session or run was deleted for good.
  * @property {(summary: Record<string, any>) => void} summary The summary of the session or run has arrived.
  * @property {View["inspect"]} inspect
  * @property {View["open"]} open
  * @property {View["travel"]} travel
+ * @property {View["upgrade"]} [upgrade]
  */
 
 export class ViewModel {
@@ -67,6 +69,8 @@ export class ViewModel {
   #server;
   #events;
   store = new Store();
+  /** The tree of the session, once the server has said. @type {import("./branches.js").Tree | undefined} */
+  #tree;
   /** Run ids by start time, as the server lists them. @type {string[]} */
   #runOrder = [];
   /** The past moment on display; null for live. @type {Moment | null} */
@@ -88,6 +92,14 @@ export class ViewModel {
   close() {
     this.connection.close();
     this.hydration.activate();
+  }
+
+  /** Forgets all that it has: the server has it no longer. */
+  forget() {
+    this.close();
+    this.moment = null;
+    [this.#runOrder, this.#messagesCursor] = [[], null];
+    this.store.clear();
   }
 
   /** The runs of this session without those of its children, oldest first. */
@@ -122,13 +134,17 @@ export class ViewModel {
       store, audience, isLive, hydration: this.hydration, sessionId: session,
       get runId() { return model.runId; },
       get runs() { return model.runs; },
+      get tree() { return isLive ? model.#tree : undefined; },
       get at() { return isLive ? null : (model.moment?.at ?? null); },
       now: () => (isLive ? Date.now() : (model.moment?.time ?? Date.now())),
       act: (control) => model.#submit(control, isLive),
       withdraw: (controlId) => withdraw(model.#server, controlId),
+      server: isLive ? model.#server : undefined,
+      attach: isLive && session !== undefined ? (file) => attach(model.#server, session, file) : undefined,
       inspect: this.#events.inspect,
       open: this.#events.open,
       travel: this.#events.travel,
+      upgrade: this.#events.upgrade,
       earlier: isLive ? { get hasMore() { return model.hasEarlier; }, load: () => model.loadEarlier() } : undefined,
       position: () => model.#position(),
       follow: isLive ? (after, listener) => model.#follow(after, listener) : undefined,
@@ -241,6 +257,7 @@ export class ViewModel {
     } catch (error) {
       // A stale call is irrelevant, and a session without facts has no history.
       if (error instanceof Stale) return;
+      if (error instanceof Problem && error.code === "erased") return this.#events.erased();
       if (error instanceof Problem && error.status === 404) this.#events.missing();
       else console.warn("hydration:", error);
     }
@@ -252,12 +269,19 @@ export class ViewModel {
     const { hydration } = this;
     const session = await hydration.session(id);
     this.#events.summary(session);
+    this.#tree = { root: session.root ?? id, branches: session.branches ?? [] };
     const sorted = [...session.runs].sort((a, b) => ((a.startedAt ?? "") < (b.startedAt ?? "") ? -1 : 1));
     this.#runOrder = sorted.map(({ runId }) => runId);
-    this.#allRuns = session.truncated ? undefined : this.#runOrder;
+    // What a branch has of its ancestors is in runs that are not its own.
+    this.#allRuns = session.truncated || session.parent ? undefined : this.#runOrder;
     this.#events.step("shell");
     const recent = await hydration.window(id, { messages: MESSAGES_PER_PAGE });
     this.#messagesCursor = recent.nextCursor;
+    if (session.parent) {
+      this.#addEarlierRuns(recent.messages);
+      // The stream may have brought them before they were known to be of this session.
+      this.#events.step("shell");
+    }
     this.#merge(recent.messages);
     this.#events.step("window");
     this.#merge([...session.pendingActions, ...session.queue, ...session.tasks, ...session.team]);
@@ -290,8 +314,7 @@ export class ViewModel {
     for (let pages = 0; pages < PAGES_MAX && this.#messagesCursor !== null; pages += 1) {
       const { messages, nextCursor } = await this.hydration.window(session, { messages: MESSAGES_PER_PAGE, cursor: this.#messagesCursor });
       this.#messagesCursor = nextCursor;
-      // These runs began before the known ones.
-      this.#runOrder = [...new Set([...messages.map(({ runId }) => runId).filter(Boolean), ...this.#runOrder])];
+      this.#addEarlierRuns(messages);
       const added = this.#merge(messages);
       if (this.#detailsCursor !== null) {
         const timeline = await this.hydration.timeline(session, { limit: DETAILS_PER_PAGE, cursor: this.#detailsCursor });
@@ -300,6 +323,12 @@ export class ViewModel {
       }
       if (added > 0) return;
     }
+  }
+
+  /** Notes the runs of messages, which began before the known ones. @param {Activity[]} messages */
+  #addEarlierRuns(messages) {
+    const runs = messages.flatMap(({ runId }) => runId ?? []);
+    this.#runOrder = [...new Set([...runs, ...this.#runOrder])];
   }
 
   /** @param {string} id */

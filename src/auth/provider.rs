@@ -4,6 +4,7 @@
 
 use super::KEYS_BYTES_MAX;
 use super::keys::{VerifyingKey, parse_key_set};
+use crate::environment;
 use parking_lot::RwLock;
 use reqwest::{Client, Url, redirect};
 use serde::Deserialize;
@@ -188,8 +189,7 @@ impl Provider {
     /// # Errors
     /// Why no client can be built, such as missing certificates of the system.
     pub fn new(config: ProviderConfig) -> Result<Self, String> {
-        // Fails if the process has chosen a provider already.
-        let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+        environment::install_crypto_provider();
         let redirects = redirect::Policy::custom(|attempt| {
             let from = attempt.previous().last().map_or("", |from| from.scheme());
             match attempt.previous().len() <= REDIRECTS_MAX && attempt.url().scheme() == from && is_protected(attempt.url()) {

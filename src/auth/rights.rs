@@ -5,6 +5,7 @@
 
 use super::TokenError;
 use crate::log::LogId;
+use crate::model::branch::root_in_id;
 use crate::model::{Audience, OwnerId, RunId, SessionId, SessionOwner};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -71,19 +72,24 @@ impl Scope {
         Self::Listed(Vec::new())
     }
 
-    pub(crate) fn parse(member: &'static str, mut ids: Vec<Box<str>>) -> Result<Self, TokenError> {
+    pub(crate) fn parse(member: &'static str, ids: Vec<Box<str>>) -> Result<Self, TokenError> {
+        Self::of_patterns(ids).map_err(|why| TokenError::Claim(format!("proscenium.{member}: {why}")))
+    }
+
+    /// The scope that whole ids and patterns name: `*` alone names all, and `acme/*` what begins with `acme/`.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub fn of_patterns(mut ids: Vec<Box<str>>) -> Result<Self, String> {
         if ids.iter().any(|id| &**id == "*") {
             return Ok(Self::All);
         }
-        let refused = |why: &dyn std::fmt::Display| Err(TokenError::Claim(format!("proscenium.{member}: {why}")));
         for id in &ids {
             if prefix_of(id).unwrap_or(id).contains('*') {
-                return refused(&format_args!("{id:?} has a `*` before its end; `*` alone names all, and `acme/*` a prefix"));
+                return Err(format!("{id:?} has a `*` before its end; `*` alone names all, and `acme/*` a prefix"));
             }
             // All ids share one syntax.
-            if let Err(error) = RunId::new(id) {
-                return refused(&error);
-            }
+            RunId::new(id).map_err(|error| error.to_string())?;
         }
         ids.sort_unstable_by(|a, b| prefix_of(a).is_some().cmp(&prefix_of(b).is_some()).then_with(|| a.cmp(b)));
         Ok(Self::Listed(ids))
@@ -203,13 +209,16 @@ impl Rights {
             SessionOwner::Unowned => false,
             SessionOwner::Of(owner) => self.owners.contains(owner.as_str()),
         };
-        self.only_session.as_ref().is_none_or(|only| only == session) && (self.names_session(session) || has_owner())
+        let is_only = |only: &SessionId| only == session || root_in_id(session.as_str()) == Some(only.as_str());
+        self.only_session.as_ref().is_none_or(is_only) && (self.names_session(session) || has_owner())
     }
 
-    /// Returns whether the rights cover a session of any owner, by its id.
+    /// Returns whether the rights cover a session of any owner, by its id. A session covers the branches that the server
+    /// named after it.
     #[must_use]
     pub fn names_session(&self, session: &SessionId) -> bool {
-        self.sessions.contains(session.as_str())
+        let id = session.as_str();
+        self.sessions.contains(id) || root_in_id(id).is_some_and(|root| self.sessions.contains(root))
     }
 
     /// Returns whether the rights cover a run: by its id, or by the session that it belongs to. `owner` is the owner of that

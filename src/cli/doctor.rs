@@ -5,18 +5,18 @@
 //! the store.
 
 use super::CliError;
+use super::remote::Output;
 use data_encoding::HEXLOWER;
 use proscenium::ingest::{BlobMeta, unreadable_entries};
 use proscenium::log::commit::{Summary, summary_of};
-use proscenium::log::embedded::{Defect, EmbeddedStore, FORMAT, StoreInspection};
+use proscenium::log::embedded::{Defect, EmbeddedStore, FORMAT, Loss, Salvaged, StoreInspection, salvage};
 use proscenium::log::row::Row;
 use proscenium::log::{Limit, LoadedLog, LogId, LogKind, Store, StoreError};
 use proscenium::model::{Audience, BlobId, Sequence};
 use proscenium::projection::View;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The arguments of `doctor`.
 #[derive(Debug, Clone, clap::Args)]
@@ -25,15 +25,24 @@ pub struct Doctor {
     /// The data directory of a stopped server.
     #[arg(long, env = "PROSCENIUM_DATA_DIR", value_name = "DIR", default_value = "./data")]
     data_dir: PathBuf,
+    /// Write everything that is readable to a new store in this directory, which does not exist or is empty.
+    #[arg(long, value_name = "OUT")]
+    salvage: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   proscenium doctor --data-dir /var/lib/proscenium
+  proscenium doctor --data-dir /var/lib/proscenium --salvage ./salvaged
 
 Each line names the log (or file), the entry, and its defect. The command changes nothing in the directory. It copies the
 journals, at most a few hundred MiB, to the temporary directory (TMPDIR). The exit code is 0 without damage, 1 with damage,
-and 2 if the directory could not be examined: it has no store, or a server uses it.";
+and 2 if the directory could not be examined: it has no store, or a server uses it.
+
+With --salvage, the exit code is 0 if nothing is lost and 1 if something is. The list is also in `salvage.json` in OUT, and
+rows that the new store cannot hold are in `salvaged/`, for `proscenium import`.";
 
 /// The number of logs per page of the list.
 const LIST_PAGE: usize = 256;
@@ -46,29 +55,88 @@ const PAGE: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
 /// # Errors
 /// [`CliError`] if the directory cannot be examined.
 pub fn run(args: &Doctor) -> Result<bool, CliError> {
+    if let Some(out) = &args.salvage {
+        return salvage_to(args, out);
+    }
     let failed = |error: StoreError| CliError::Usage(format!("cannot examine {}: {error}", args.data_dir.display()));
-    let mut out = std::io::stdout().lock();
-    let (findings, examined) = match StoreInspection::open(&args.data_dir).map_err(failed)? {
-        // The logs of a store with damaged files are unreadable.
-        Err(findings) => (findings, None),
-        Ok(examined) => {
-            let mut findings = examined.findings().map_err(failed)?;
-            let logs = examine(examined.store(), &mut findings).map_err(failed)?;
-            (findings, Some((logs, examined.format())))
+    let (findings, examined) = inspect(&args.data_dir).map_err(failed)?;
+    let listed: Vec<_> =
+        findings.iter().map(|found| json!({ "at": found.at, "entry": found.entry, "what": found.what })).collect();
+    let answer = json!({
+        "findings": listed, "logs": examined.map(|(logs, _)| logs), "storeFormat": examined.map(|(_, format)| format),
+    });
+    args.output.print(&answer, |out| {
+        for finding in &findings {
+            writeln!(out, "{}", super::screen::sanitize(&finding.to_string()))?;
         }
-    };
-    for finding in &findings {
-        writeln!(out, "{}", super::screen::sanitize(&finding.to_string()))?;
-    }
-    match (findings.len(), examined) {
-        (0, Some((logs, format))) => writeln!(out, "No damage found. Logs: {logs}. Store format: {format}.")?,
-        (count, Some((logs, format))) => writeln!(out, "Findings: {count}. Logs: {logs}. Store format: {format}.")?,
-        (count, None) => writeln!(out, "Findings: {count}. The logs could not be read.")?,
-    }
-    if let Some((_, format)) = examined.filter(|(_, format)| *format < FORMAT) {
-        writeln!(out, "A server of this version migrates the store from format {format} to {FORMAT} when it starts.")?;
-    }
+        match (findings.len(), examined) {
+            (0, Some((logs, format))) => writeln!(out, "No damage found. Logs: {logs}. Store format: {format}.")?,
+            (count, Some((logs, format))) => writeln!(out, "Findings: {count}. Logs: {logs}. Store format: {format}.")?,
+            (count, None) => writeln!(out, "Findings: {count}. The logs could not be read.")?,
+        }
+        if let Some((_, format)) = examined.filter(|(_, format)| *format < FORMAT) {
+            writeln!(out, "A server of this version migrates the store from format {format} to {FORMAT} when it starts.")?;
+        }
+        Ok(())
+    })?;
     Ok(findings.is_empty())
+}
+
+/// The findings in a data directory, the number of its logs, and its format; neither if its files are damaged.
+fn inspect(dir: &Path) -> Result<(Vec<Defect>, Option<(usize, u32)>), StoreError> {
+    match StoreInspection::open(dir)? {
+        // The logs of a store with damaged files are unreadable.
+        Err(findings) => Ok((findings, None)),
+        Ok(examined) => {
+            let mut findings = examined.findings()?;
+            let logs = examine(examined.store(), &mut findings)?;
+            Ok((findings, Some((logs, examined.format()))))
+        }
+    }
+}
+
+/// Salvages a store, prints what is lost, and returns whether nothing is.
+fn salvage_to(args: &Doctor, out: &Path) -> Result<bool, CliError> {
+    let named = |path: &Path, reason: &str| CliError::File { file: path.to_owned(), reason: reason.into() };
+    let absolute = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path));
+    let (from, to) = (absolute(&args.data_dir)?, absolute(out)?);
+    if to.starts_with(&from) || from.starts_with(&to) {
+        return Err(named(out, "the new store must lie outside of the damaged one; give --salvage another directory"));
+    }
+    if out.read_dir().is_ok_and(|mut entries| entries.next().is_some()) || out.is_file() {
+        return Err(named(out, "it is not empty; give --salvage a directory that does not exist or is empty"));
+    }
+    let failed = |error: StoreError| CliError::Usage(format!("cannot salvage {}: {error}", args.data_dir.display()));
+    let salvaged = salvage(&args.data_dir, out).map_err(failed)?;
+    let (findings, _) = inspect(out).map_err(failed)?;
+    let mut report = serde_json::to_value(&salvaged).expect("the report is plain data");
+    report["findings"] = findings.iter().map(ToString::to_string).collect();
+    let list = out.join("salvage.json");
+    std::fs::write(&list, format!("{report}\n")).map_err(|e| named(&list, &e.to_string()))?;
+    args.output.print(&report, |to| {
+        for Loss { kind, at, from, to: until, what } in &salvaged.losses {
+            let range = from.zip(*until).map_or_else(String::new, |(from, until)| {
+                let of = if *kind == "commits" { "commits" } else { " sequences" };
+                format!("{of} {from} to {until}")
+            });
+            writeln!(to, "{}", super::screen::sanitize(&format!("{at}{range}: {what}")))?;
+        }
+        for finding in &findings {
+            writeln!(to, "{}: {}", out.display(), super::screen::sanitize(&finding.to_string()))?;
+        }
+        let Salvaged { whole, repaired, aside, position, .. } = salvaged;
+        writeln!(
+            to,
+            "Salvaged to {}: {whole} logs whole, {repaired} with gaps, {aside} beside the store, up to commit {position}.",
+            out.display()
+        )?;
+        writeln!(
+            to,
+            "Nothing else was changed. Keys are not copied. `proscenium doctor --data-dir {}` checks the new store.",
+            out.display()
+        )
+    })?;
+    Ok(salvaged.losses.is_empty() && findings.is_empty())
 }
 
 /// Examines every log and returns their number.
@@ -110,6 +178,8 @@ struct RowTotals {
     /// The last visible row and the number of visible rows, per audience.
     last_for: [Sequence; 3],
     count_for: [u64; 3],
+    /// The last row that lies on object storage, with all before it.
+    archived: Sequence,
 }
 
 impl Log<'_> {
@@ -127,15 +197,17 @@ impl Log<'_> {
         let summary = summary_of(self.id, loaded).ok();
         // Without a summary, the range that compaction removed is unknown, so any gap is allowed.
         let gaps_through = summary.as_ref().map_or(Sequence::MAX, |summary| summary.compacted.through);
-        if let (Some(totals), Some(summary)) = (self.examine_rows(loaded, gaps_through), &summary) {
+        // Rows up to there lie on object storage.
+        let archived = summary.as_ref().map_or(Sequence::NONE, |summary| summary.extension.archived_through);
+        if let (Some(totals), Some(summary)) = (self.examine_rows(loaded, gaps_through, archived), &summary) {
             self.compare_with_summary(&totals, summary);
         }
         self.examine_checkpoints(loaded)
     }
 
     /// Examines all rows; returns `None` if an unreadable row ends the examination.
-    fn examine_rows(&mut self, loaded: &LoadedLog, gaps_through: Sequence) -> Option<RowTotals> {
-        let mut totals = RowTotals::default();
+    fn examine_rows(&mut self, loaded: &LoadedLog, gaps_through: Sequence, archived: Sequence) -> Option<RowTotals> {
+        let mut totals = RowTotals { archived, ..RowTotals::default() };
         loop {
             let page = match self.store.read(self.id, loaded.epoch, totals.last, PAGE) {
                 Ok(page) => page,
@@ -177,7 +249,7 @@ impl Log<'_> {
         let sequence = row.sequence();
         let entry = || format!("sequence {sequence}");
         // Compaction removes rows only up to the end that the log had at that time.
-        if sequence != totals.last.next() && sequence > gaps_through {
+        if sequence != totals.last.next() && sequence > gaps_through.max(totals.archived) {
             let what = format!("the rows after sequence {} are missing, and no compaction removed them", totals.last);
             self.report(entry(), what);
         }
@@ -185,7 +257,8 @@ impl Log<'_> {
         for audience in Audience::ALL {
             let n = audience.index();
             let Some(view) = row.view(audience) else { continue };
-            if row.prev(audience) != totals.last_for[n] {
+            let is_archived = row.prev(audience) > totals.last_for[n] && row.prev(audience) <= totals.archived;
+            if row.prev(audience) != totals.last_for[n] && !is_archived {
                 let what = format!(
                     "for {audience} it follows sequence {}, but the row before it is sequence {}",
                     row.prev(audience),
@@ -235,14 +308,14 @@ impl Log<'_> {
     fn compare_with_summary(&mut self, totals: &RowTotals, summary: &Summary) {
         for audience in Audience::ALL {
             let n = audience.index();
-            if summary.seen_last[n] != totals.last_for[n] {
+            if summary.seen_last[n] != totals.last_for[n] && summary.seen_last[n] > totals.archived {
                 let what = format!(
                     "the last row for {audience} is sequence {} in the summary, but {} in the log",
                     summary.seen_last[n], totals.last_for[n]
                 );
                 self.report("state entry \"m\"", what);
             }
-            if summary.seen_count[n] != totals.count_for[n] {
+            if summary.seen_count[n] != totals.count_for[n] && totals.archived == Sequence::NONE {
                 let what = format!(
                     "the summary counts {} rows for {audience}, but the log has {}",
                     summary.seen_count[n], totals.count_for[n]

@@ -1,20 +1,27 @@
 //! The commands of the binary.
 //!
-//! They use a server only by its HTTP API, as any other program does. Three commands need more: `demo` starts a server,
-//! `check` runs the library's linter, and `doctor` reads the store of a stopped server.
+//! They use a server only by its HTTP API, as any other program does. Four commands need more: `demo` starts a server,
+//! `check` runs the library's linter, `doctor` reads the store of a stopped server, and `restore` makes one.
 
+mod backup_manifest;
+mod backups;
 pub mod check;
 #[cfg(feature = "cluster")]
 pub mod cluster_seed;
-pub mod decisions;
+pub mod conform;
 pub mod demo;
 pub mod doctor;
+pub mod documentation;
 pub mod follow;
 pub mod health;
 pub mod help_files;
+mod import_file;
 pub mod log_output;
 #[cfg(feature = "otlp")]
 pub mod otlp;
+mod owner_import;
+pub mod remote;
+pub mod restore;
 mod screen;
 
 #[cfg(target_os = "linux")]
@@ -27,7 +34,7 @@ pub mod verify;
 use bytes::Bytes;
 use futures_util::Stream;
 use parking_lot::Mutex;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use proscenium_reporter::trust::{self, TrustError};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode};
@@ -52,13 +59,20 @@ const SILENCE_MAX: Duration = Duration::from_secs(75);
 #[derive(Debug, Clone, clap::Args)]
 pub struct Endpoint {
     /// The server's address.
-    #[arg(long, alias = "server", env = "PROSCENIUM_URL", value_name = "URL", default_value = "http://127.0.0.1:8787")]
+    #[arg(
+        long,
+        alias = "server",
+        global = true,
+        env = "PROSCENIUM_URL",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8787"
+    )]
     url: String,
     /// The PEM file of the certificate authority for an https URL; by default the system's authorities.
-    #[arg(long, env = "PROSCENIUM_CA", value_name = "FILE")]
+    #[arg(long, global = true, env = "PROSCENIUM_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// The access token. Prefer the variable: other users of this machine can see flags.
-    #[arg(long, env = "PROSCENIUM_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    #[arg(long, global = true, env = "PROSCENIUM_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<Secret>,
 }
 
@@ -166,11 +180,9 @@ impl Endpoint {
 
     /// Returns the URL of an item's resource in `runs`, `sessions`, `agents` or `controls`.
     fn resource_url(&self, collection: &str, id: &str, resource: &str) -> String {
-        // The unreserved characters of RFC 3986 need no encoding; an id may contain any other.
-        const ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
         let base = self.url.trim_end_matches('/');
         let slash = if resource.is_empty() { "" } else { "/" };
-        format!("{base}/v1/{collection}/{}{slash}{resource}", utf8_percent_encode(id, ID))
+        format!("{base}/v1/{collection}/{}{slash}{resource}", encoded(id))
     }
 
     fn client(&self) -> Result<reqwest::Client, CliError> {
@@ -307,6 +319,13 @@ impl<S: Chunks> Stream for TimedBody<S> {
     }
 }
 
+/// Encodes a part of a path or of a query: an id may have any character.
+fn encoded(text: &str) -> PercentEncode<'_> {
+    // The unreserved characters of RFC 3986 need no encoding.
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    utf8_percent_encode(text, RESERVED)
+}
+
 /// Returns the TLS error among the causes of an error.
 fn find_tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e tls::Error> {
     let mut cause = Some(error);
@@ -330,6 +349,11 @@ fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
+/// Whether a directory has a store, of any format.
+fn is_data_dir(dir: &std::path::Path) -> bool {
+    ["journal", "trees", "log", "replica"].iter().any(|entry| dir.join(entry).exists())
+}
+
 /// Creates a progress bar on standard error. Indicatif hides it if standard error is not a terminal.
 fn progress(length: Option<u64>, template: &str) -> indicatif::ProgressBar {
     let bar = indicatif::ProgressBar::with_draw_target(length, indicatif::ProgressDrawTarget::stderr());
@@ -348,8 +372,7 @@ mod tests {
     async fn serve_once<F: Future<Output = ()> + Send + 'static>(
         handle: impl FnOnce(tokio::net::TcpStream) -> F + Send + 'static,
     ) -> Endpoint {
-        // Fails if another test has installed the provider.
-        let _ = tls::crypto::ring::default_provider().install_default();
+        proscenium::environment::install_crypto_provider();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { handle(listener.accept().await.unwrap().0).await });

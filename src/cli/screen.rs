@@ -77,9 +77,9 @@ impl Screen {
         Self::Live(Live { all, flow, line: String::new(), line_style: None, colour, bars: HashMap::new() })
     }
 
-    /// Returns whether the output is a terminal, which has no room for whole bodies.
-    pub const fn is_live(&self) -> bool {
-        matches!(self, Self::Live(_))
+    /// Returns the width of the terminal, which has no room for whole bodies; `None` for any other output.
+    pub fn columns(&self) -> Option<usize> {
+        matches!(self, Self::Live(_)).then(|| usize::from(console::Term::stdout().size().1))
     }
 
     /// Writes streamed text; continues the last text if it has the same style.
@@ -282,6 +282,11 @@ impl Live {
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the built-in templates are valid").progress_chars("━╸ ")
+}
+
+/// Puts a text on one line, without characters that control a terminal.
+pub(super) fn one_line(text: &str) -> String {
+    sanitize(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Replaces characters that control a terminal.

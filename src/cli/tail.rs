@@ -1,28 +1,39 @@
-//! `proscenium tail`: shows one run in the terminal, from its start or from now on.
+//! `proscenium tail`: shows a run, or all runs of a session, in the terminal, from the start or from now on.
 //!
 //! It is an ordinary reader of `frames=events`. It reconnects with its cursor, skips envelopes that it has shown, and
 //! reports a gap when `prev` does not match.
 
+mod event;
 mod renderer;
+mod words;
 
 use super::screen::{LineStyle, Screen};
 use super::{Audience, CliError, Endpoint};
+use event::Event;
 use proscenium::connect::sse::{SseMessage, SseParser};
-use renderer::{Event, Renderer};
+use renderer::Renderer;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
 /// The largest message that a server sends: its largest fact, in a frame.
 const MESSAGE_BYTES_MAX: usize = 272 * 1024 * 1024;
 
+/// The logs of a session that are remembered. Beyond, all are forgotten, and repeated text is shown again.
+const SHOWN_LOGS_MAX: usize = 4096;
+
 /// The arguments of `tail`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Tail {
     /// The run to watch. The command waits for a run that has no facts yet.
-    run: String,
+    #[arg(required_unless_present = "session")]
+    run: Option<String>,
+    /// The session to watch with all of its runs, also later ones, instead of a run.
+    #[arg(long, env = "PROSCENIUM_SESSION", value_name = "SESSION", conflicts_with = "run")]
+    session: Option<String>,
     #[command(flatten)]
     server: Endpoint,
     /// The audience to read as.
@@ -34,6 +45,9 @@ pub struct Tail {
     /// Print no colours. `NO_COLOR`, or an output that is not a terminal, has the same effect.
     #[arg(long, env = "PROSCENIUM_NO_COLOR", value_parser = clap::builder::BoolishValueParser::new())]
     no_color: bool,
+    /// Print each envelope as one line of JSON.
+    #[arg(long, env = "PROSCENIUM_JSON", value_parser = clap::builder::BoolishValueParser::new())]
+    json: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -42,6 +56,8 @@ Examples:
   proscenium tail my-run --from now               only new envelopes
   proscenium tail my-run --audience internal      everything, including what users do not see
   proscenium tail my-run > my-run.txt             plain lines
+  proscenium tail --session my-session            all runs of a session, until Ctrl-C
+  proscenium tail my-run --json | jq .type
 
 The exit code shows whether the command could watch the run. The last line shows how the run ended.";
 
@@ -61,8 +77,8 @@ const RETRY_DELAY_MAX: Duration = Duration::from_secs(15);
 pub async fn run(args: Tail, is_colourful_terminal: bool) -> Result<(), CliError> {
     let colour = is_colourful_terminal && !args.no_color;
     let is_terminal = io::IsTerminal::is_terminal(&io::stdout());
-    let screen = if is_terminal { Screen::live(colour) } else { Screen::plain(Box::new(io::stdout()), colour) };
-    let mut viewer = Viewer { screen, renderer: Renderer::default(), last: (args.from == StartPosition::Start).then_some(0) };
+    let screen = if is_terminal && !args.json { Screen::live(colour) } else { Screen::plain(Box::new(io::stdout()), colour) };
+    let mut viewer = Viewer::new(screen, &args);
     let followed = follow(&args, &mut viewer).await;
     viewer.screen.close()?;
     followed
@@ -70,10 +86,15 @@ pub async fn run(args: Tail, is_colourful_terminal: bool) -> Result<(), CliError
 
 async fn follow(args: &Tail, viewer: &mut Viewer) -> Result<(), CliError> {
     let after = if args.from == StartPosition::Start { "start" } else { "now" };
-    let url =
-        format!("{}?frames=events&audience={}&after={after}", args.server.run_url(&args.run, "stream"), args.audience.as_str());
+    let stream = match (&args.session, &args.run) {
+        (Some(session), _) => args.server.resource_url("sessions", session, "stream"),
+        (None, run) => args.server.run_url(run.as_deref().unwrap_or_default(), "stream"),
+    };
+    let url = format!("{stream}?frames=events&audience={}&after={after}", args.audience.as_str());
     let client = args.server.client()?;
-    report_unknown_run(args, &client).await;
+    if let Some(run) = &args.run {
+        report_unknown_run(&args.server, run, &client).await;
+    }
     let mut parser = SseParser::new(MESSAGE_BYTES_MAX);
     let (mut was_connected, mut tries) = (false, 0);
     loop {
@@ -92,7 +113,7 @@ async fn follow(args: &Tail, viewer: &mut Viewer) -> Result<(), CliError> {
             Ok(answer) => {
                 let mut answer = args.server.require_success(answer).await?;
                 if tries > 0 {
-                    viewer.screen.line(LineStyle::Dim, "— reconnected")?;
+                    viewer.note(LineStyle::Dim, "— reconnected")?;
                 }
                 (was_connected, tries) = (true, 0);
                 loop {
@@ -112,7 +133,7 @@ async fn follow(args: &Tail, viewer: &mut Viewer) -> Result<(), CliError> {
             }
         };
         if tries == 0 {
-            viewer.screen.line(LineStyle::Dim, &format!("— connection lost ({reason}); reconnecting"))?;
+            viewer.note(LineStyle::Dim, &format!("— connection lost ({reason}); reconnecting"))?;
         }
         let delay = parser.retry().unwrap_or(Duration::from_secs(1));
         tokio::time::sleep(delay.saturating_mul(1 << tries.min(4)).min(RETRY_DELAY_MAX)).await;
@@ -121,19 +142,35 @@ async fn follow(args: &Tail, viewer: &mut Viewer) -> Result<(), CliError> {
 }
 
 /// Reports a run without facts on standard error: its name may be wrong.
-async fn report_unknown_run(args: &Tail, client: &reqwest::Client) {
+async fn report_unknown_run(server: &Endpoint, run: &str, client: &reqwest::Client) {
     // The request of the stream reports any other error.
-    let Ok(answer) = client.get(args.server.run_url(&args.run, "")).send().await else { return };
+    let Ok(answer) = client.get(server.run_url(run, "")).send().await else { return };
     if answer.status() == reqwest::StatusCode::NOT_FOUND {
-        let run = super::screen::sanitize(&args.run).into_owned();
+        let run = super::screen::sanitize(run).into_owned();
         let _ = writeln!(io::stderr(), "run {run:?} has no facts yet; waiting for the first (Ctrl-C to stop)");
     }
 }
 
-/// The members of a frame that this command reads.
+/// A frame, as far as this command reads it.
+#[derive(Debug, Deserialize)]
+struct Frame {
+    #[serde(flatten)]
+    log: LogName,
+    #[serde(flatten)]
+    kind: FrameKind,
+}
+
+/// The log of a frame.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LogName {
+    run_id: Option<String>,
+    session_id: Option<String>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(tag = "frame")]
-enum Frame {
+enum FrameKind {
     Event {
         sequence: u64,
         prev: Option<u64>,
@@ -153,54 +190,101 @@ enum Frame {
     Other,
 }
 
-/// A reader of one run, and its output.
+/// A reader of one log or several, and its output.
 struct Viewer {
     screen: Screen,
+    /// What is shown of each log so far.
+    logs: HashMap<LogName, ShownLog>,
+    /// The log of the last line, of several.
+    current: Option<LogName>,
+    is_of_session: bool,
+    /// Whether the first envelope of a log is expected to be its first one.
+    is_from_start: bool,
+    prints_json: bool,
+}
+
+/// What is shown of a log.
+#[derive(Default)]
+struct ShownLog {
     renderer: Renderer,
     /// The last shown sequence; `None` before the first.
     last: Option<u64>,
 }
 
 impl Viewer {
+    fn new(screen: Screen, args: &Tail) -> Self {
+        let (is_of_session, is_from_start) = (args.session.is_some(), args.from == StartPosition::Start);
+        Self { screen, logs: HashMap::new(), current: None, is_of_session, is_from_start, prints_json: args.json }
+    }
+
     /// Shows a frame; returns true for the end of the run.
-    fn show(&mut self, frame: Frame) -> Result<bool, CliError> {
-        match frame {
-            Frame::Event { sequence, prev, event } => {
-                match self.last {
-                    Some(last) if sequence <= last => return Ok(false),
-                    Some(last) if prev.is_some_and(|prev| prev != last) => {
-                        let gap = format!(
-                            "! envelopes are missing here: received {sequence} after {last}, expected {} before it",
-                            prev.unwrap_or(0)
-                        );
-                        self.screen.line(LineStyle::Failure, &gap)?;
-                    }
-                    _ => {}
+    fn show(&mut self, Frame { log, kind }: Frame) -> Result<bool, CliError> {
+        match kind {
+            FrameKind::Event { sequence, prev, event } => self.show_event(log, sequence, prev, event)?,
+            FrameKind::Reset { reason } => {
+                if self.logs.len() >= SHOWN_LOGS_MAX {
+                    self.logs.clear();
                 }
-                self.last = Some(sequence);
-                self.renderer.render(&Event(&event), &mut self.screen)?;
-            }
-            Frame::Reset { reason } => {
-                self.last = Some(0);
-                self.renderer = Renderer::default();
+                self.logs.insert(log, ShownLog { last: Some(0), ..ShownLog::default() });
                 let reason = reason.as_deref().unwrap_or("unknown");
-                self.screen.line(
-                    LineStyle::Info,
-                    &format!("— the log of this run was replaced ({reason}); showing it from its start:"),
-                )?;
+                let line = format!("— the log of this run was replaced ({reason}); showing it from its start:");
+                self.note(LineStyle::Info, &line)?;
             }
-            Frame::Error { problem } => {
+            FrameKind::Error { problem } => {
                 let text = |member: &str| problem[member].as_str().unwrap_or("unknown").to_owned();
                 return Err(CliError::Rejected { code: text("code"), detail: text("detail") });
             }
-            Frame::End { status } => {
+            FrameKind::End { status } => {
                 let line_style = if status == "completed" { LineStyle::Success } else { LineStyle::Failure };
-                self.screen.line(line_style, &format!("■ {status}"))?;
-                return Ok(true);
+                self.name_log(&log)?;
+                self.note(line_style, &format!("■ {status}"))?;
+                return Ok(!self.is_of_session);
             }
-            Frame::Other => {}
+            FrameKind::Other => {}
         }
         Ok(false)
+    }
+
+    fn show_event(&mut self, log: LogName, sequence: u64, prev: Option<u64>, event: Map<String, Value>) -> Result<(), CliError> {
+        if self.logs.len() >= SHOWN_LOGS_MAX && !self.logs.contains_key(&log) {
+            self.logs.clear();
+        }
+        let is_from_start = self.is_from_start && !self.is_of_session;
+        let start = || ShownLog { last: is_from_start.then_some(0), ..ShownLog::default() };
+        let last = self.logs.entry(log.clone()).or_insert_with(start).last.replace(sequence);
+        if let Some(last) = last {
+            if sequence <= last {
+                self.logs.entry(log).or_default().last = Some(last);
+                return Ok(());
+            }
+            if prev.is_some_and(|prev| prev != last) {
+                let expected = prev.unwrap_or(0);
+                let gap =
+                    format!("! envelopes are missing here: received {sequence} after {last}, expected {expected} before it");
+                self.note(LineStyle::Failure, &gap)?;
+            }
+        }
+        if self.prints_json {
+            return Ok(self.screen.line(LineStyle::Text, &Value::Object(event).to_string())?);
+        }
+        self.name_log(&log)?;
+        let shown = self.logs.entry(log).or_default();
+        Ok(shown.renderer.render(&Event(&event), &mut self.screen)?)
+    }
+
+    /// Says which log follows, if the last lines are of another one.
+    fn name_log(&mut self, log: &LogName) -> io::Result<()> {
+        if !self.is_of_session || self.current.as_ref() == Some(log) {
+            return Ok(());
+        }
+        self.current = Some(log.clone());
+        let name = log.run_id.as_ref().map_or_else(|| "the session".to_owned(), |run| format!("run {run}"));
+        self.note(LineStyle::Dim, &format!("— {name}"))
+    }
+
+    /// Writes a line that no envelope has. Programs that read JSON get none.
+    fn note(&mut self, line_style: LineStyle, line: &str) -> io::Result<()> {
+        if self.prints_json { Ok(()) } else { self.screen.line(line_style, line) }
     }
 }
 
@@ -212,8 +296,17 @@ mod tests {
 
     /// Returns the output after these frames, for a reader that began at the start of the run.
     fn render(frames: &[Value]) -> String {
+        render_as(&["tail", "r"], frames)
+    }
+
+    fn render_as(arguments: &[&str], frames: &[Value]) -> String {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            tail: Tail,
+        }
         let buffer = BufferScreen::default();
-        let mut viewer = Viewer { screen: buffer.screen(), renderer: Renderer::default(), last: Some(0) };
+        let mut viewer = Viewer::new(buffer.screen(), &<Line as clap::Parser>::try_parse_from(arguments).ok().unwrap().tail);
         for frame in frames {
             viewer.show(serde_json::from_value(frame.clone()).unwrap()).unwrap();
         }
@@ -267,12 +360,35 @@ mod tests {
     fn piped_output_has_whole_bodies() {
         let long: Vec<u32> = (0..200).collect();
         let result = json!({ "type": "tool.result", "toolCallId": "c", "payload": { "output": { "numbers": long } } });
-        let other = json!({ "type": "task.changed", "taskId": "t", "payload": { "numbers": long } });
-        let shown = render(&events(&[result, other]));
-        for (line, before) in shown.lines().zip(["✓ c  ", "· task.changed "]) {
-            let body: Value = serde_json::from_str(line.strip_prefix(before).unwrap()).unwrap();
-            assert_eq!(body["numbers"], json!(long));
-        }
+        let shown = render(&events(&[result]));
+        let body: Value = serde_json::from_str(shown.strip_prefix("✓ c  ").unwrap()).unwrap();
+        assert_eq!(body["numbers"], json!(long));
+    }
+
+    #[test]
+    fn json_is_each_envelope_as_it_is_and_nothing_else() {
+        let all = [text("text.delta", json!({ "text": "Hi\n" })), json!({ "type": "run.finished", "payload": {} })];
+        let end = json!({ "frame": "End", "status": "completed" });
+        let shown = render_as(&["tail", "r", "--json"], &[&events(&all)[..], &[end]].concat());
+        let lines: Vec<Value> = shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines, all);
+    }
+
+    #[test]
+    fn the_runs_of_a_session_are_named_and_each_keeps_its_own_text() {
+        let of = |run: &str, sequence: u64, event: Value| json!({ "frame": "Event", "runId": run, "sequence": sequence, "prev": sequence - 1, "event": event });
+        let shown = render_as(
+            &["tail", "--session", "s"],
+            &[
+                of("a", 1, text("text.delta", json!({ "text": "One" }))),
+                of("b", 1, text("text.delta", json!({ "text": "Two" }))),
+                of("a", 2, text("text.final", json!({ "text": "One." }))),
+                of("a", 2, text("text.final", json!({ "text": "One." }))),
+                json!({ "frame": "End", "runId": "a", "status": "completed" }),
+                of("b", 2, text("text.final", json!({ "text": "Two" }))),
+            ],
+        );
+        assert_eq!(shown, "— run a\nOne\n— run b\nTwo\n— run a\n.\n■ completed\n— run b\n");
     }
 
     #[test]

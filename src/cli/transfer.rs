@@ -3,16 +3,15 @@
 //! An import is a producer that numbers its facts and takes its id from the content of the file. A repeated import
 //! therefore adds only the missing facts. The command checks the whole file before it sends any of it.
 
-use super::{Audience, CliError, Endpoint, follow, progress};
-use bytes::Bytes;
+use super::import_file::{LineReader, file_error, is_of_owner, parse_envelope, send_lines};
+use super::{Audience, CliError, Endpoint, follow, owner_import, progress};
 use data_encoding::HEXLOWER;
-use proscenium::model::halves;
 use proscenium::record::proof::LINE_START;
 use reqwest::StatusCode;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The arguments of `export`.
@@ -20,11 +19,14 @@ use std::path::{Path, PathBuf};
 #[command(after_help = EXPORT_EXAMPLES)]
 pub struct Export {
     /// The run to export.
-    #[arg(required_unless_present = "session")]
+    #[arg(required_unless_present_any = ["session", "owner"])]
     run: Option<String>,
     /// The session whose own log to export, without its runs, instead of a run.
     #[arg(long, env = "PROSCENIUM_SESSION", conflicts_with = "run")]
     session: Option<String>,
+    /// The owner of whom to export all sessions and runs, instead of a run.
+    #[arg(long, value_name = "OWNER", conflicts_with_all = ["run", "session", "proof"])]
+    owner: Option<String>,
     #[command(flatten)]
     server: Endpoint,
     /// The audience to export for. An export for users contains only what users may see.
@@ -44,6 +46,7 @@ Examples:
   proscenium export my-run --audience user | jq -r .type       the part that users may see
   proscenium export my-run --proof -o my-run.ndjson            with proofs: proscenium verify my-run.ndjson
   proscenium export --session my-session                       the session's own log, without its runs
+  proscenium export --owner acme -o acme.ndjson                all sessions and runs of an owner
 
 Offloaded bodies stay on the server; the envelopes refer to them.";
 
@@ -71,19 +74,11 @@ const IMPORT_EXAMPLES: &str = "\
 Examples:
   proscenium import my-run.ndjson                              the run under its own name, on another server
   proscenium import my-run.ndjson --run a-copy                 the run under another name
+  proscenium import acme.ndjson                                all that an owner had, of export --owner
   proscenium import --follow --source claude-stream-json claude.jsonl --run my-run
 
 Repeat an interrupted import: the server skips the envelopes that it already has. The importing server assigns new sequences,
 event ids and receive times.";
-
-/// The size limit of an imported line, in bytes: a fact at the server's largest limit.
-const LINE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// The size of a chunk of the upload, in bytes.
-const CHUNK_BYTES: usize = 64 * 1024;
-/// The members that a server assigns to every accepted envelope.
-///
-/// An import omits those of the exporting server.
-const SERVER_MEMBERS: [&str; 5] = ["runId", "eventId", "sequence", "receivedAt", "startAudience"];
 
 /// Writes the envelopes of a run, or of a session's own log.
 ///
@@ -92,16 +87,21 @@ const SERVER_MEMBERS: [&str; 5] = ["runId", "eventId", "sequence", "receivedAt",
 pub async fn export(args: Export) -> Result<(), CliError> {
     let (server, client) = (&args.server, args.server.client()?);
     let audience = args.audience.as_str();
-    let (kind, collection, id) = match (&args.session, &args.run) {
-        (Some(session), _) => ("session", "sessions", session.as_str()),
-        (None, run) => ("run", "runs", run.as_deref().unwrap_or_default()),
+    let (kind, collection, id) = match (&args.owner, &args.session, &args.run) {
+        (Some(owner), ..) => ("owner", "owners", owner.as_str()),
+        (None, Some(session), _) => ("session", "sessions", session.as_str()),
+        (None, None, run) => ("run", "runs", run.as_deref().unwrap_or_default()),
     };
     let get = async |resource: &str| {
         let proof = if args.proof && resource == "export" { "&proof=true" } else { "" };
         let url = format!("{}?audience={audience}{proof}", server.resource_url(collection, id, resource));
         server.require_success(client.get(url).send().await.map_err(|error| server.request_error(&error))?).await
     };
-    let summary: Value = get("").await?.json().await.map_err(|error| server.request_error(&error))?;
+    // Of an owner, the number of envelopes is not known before.
+    let summary: Value = match args.owner {
+        Some(_) => Value::Null,
+        None => get("").await?.json().await.map_err(|error| server.request_error(&error))?,
+    };
     let mut answer = get("export").await?;
 
     let mut target = Target::create(args.output.as_deref())?;
@@ -115,7 +115,8 @@ pub async fn export(args: Export) -> Result<(), CliError> {
     bar.finish_and_clear();
     target.finish()?;
     if let Some(file) = &args.output {
-        report(&format!("exported {lines} envelopes of {kind} {id} to {}", file.display()));
+        let what = if args.owner.is_some() { "lines" } else { "envelopes" };
+        report(&format!("exported {lines} {what} of {kind} {id} to {}", file.display()));
     }
     Ok(())
 }
@@ -191,10 +192,6 @@ impl Drop for Target {
     }
 }
 
-fn file_error(file: &Path, reason: &dyn std::fmt::Display) -> CliError {
-    CliError::File { file: file.to_owned(), reason: reason.to_string() }
-}
-
 /// Sends the envelopes of a file to a run.
 ///
 /// # Errors
@@ -207,8 +204,13 @@ pub async fn import(args: Import) -> Result<(), CliError> {
         };
         return follow::import(&args.server, &run, &args.source, &args.file).await;
     }
+    if is_of_owner(&args.file)? {
+        return match args.run {
+            None => owner_import::import(&args.server, &args.file).await,
+            Some(_) => Err(CliError::Usage("the file has all that an owner has, which is no single run; omit --run".into())),
+        };
+    }
     let (server, client) = (&args.server, args.server.client()?);
-    let uploading = server.uploading_client()?;
     let input = ImportFile::read(&args.file)?;
     let Some(run) = args.run.clone().or(input.run.clone()) else {
         let reason = format!("{} does not name its run; pass --run", args.file.display());
@@ -218,30 +220,8 @@ pub async fn import(args: Import) -> Result<(), CliError> {
 
     let bar = progress(Some(input.bytes), "{bar:32.cyan/dim} {bytes} of {total_bytes}");
     let lines = LineReader::open(&args.file)?;
-    let read = bar.clone();
-    let body = futures_util::stream::try_unfold(lines, move |mut lines| {
-        let chunk = lines.next_chunk();
-        read.set_position(lines.bytes);
-        std::future::ready(chunk.map(|chunk| chunk.map(|chunk| (chunk, lines))))
-    });
-    let request = uploading
-        .post(format!("{}?source=agentui", server.run_url(&run, "facts")))
-        .header("content-type", "application/x-ndjson")
-        .header("producer-id", &input.producer)
-        .header("producer-epoch", "0")
-        .header("producer-seq", "0");
-    let answer = server.upload(request, body).await?;
+    let receipt = send_lines(server, &server.run_url(&run, "facts"), &input.producer, lines, &args.file, &bar).await?;
     bar.finish_and_clear();
-    if !answer.status().is_success() {
-        let (error, problem) = server.read_rejection(answer).await;
-        return Err(match (problem["line"].as_u64(), error) {
-            (Some(line), CliError::Rejected { code, detail }) => {
-                CliError::Line { file: args.file, line, reason: format!("the server rejected the line: {detail} ({code})") }
-            }
-            (_, error) => error,
-        });
-    }
-    let receipt: Value = answer.json().await.map_err(|error| server.request_error(&error))?;
     let (accepted, known) = (receipt["accepted"].as_u64().unwrap_or(0), receipt["duplicates"].as_u64().unwrap_or(0));
     let already = if known > 0 { format!("; {known} more were already imported from this file") } else { String::new() };
     report(&format!("imported {accepted} envelopes of {} into run {run}{already}", args.file.display()));
@@ -297,71 +277,6 @@ impl ImportFile {
         let text = |member: &str| first.get(member).and_then(Value::as_str).map(str::to_owned);
         let hex = HEXLOWER.encode(&hash.finalize());
         Ok(Self { bytes: lines.bytes, producer: format!("import-{hex}"), run: text("runId"), first_event: text("eventId") })
-    }
-}
-
-/// Parses the envelope in a line; returns `None` for a blank line and for a line of proofs.
-fn parse_envelope(line: &[u8]) -> Result<Option<Map<String, Value>>, String> {
-    if line.iter().all(u8::is_ascii_whitespace) || line.starts_with(LINE_START) {
-        return Ok(None);
-    }
-    match halves::parse(line) {
-        Ok(Value::Object(envelope)) if envelope.get("type").is_some_and(Value::is_string) => Ok(Some(envelope)),
-        Ok(Value::Object(_)) => Err("this object has no \"type\"; each line of an export is an envelope".into()),
-        Ok(_) => Err("this is not a JSON object; each line of an export is an envelope".into()),
-        Err(error) => Err(format!("this is not JSON: {error}")),
-    }
-}
-
-/// Reads a file line by line.
-struct LineReader {
-    from: BufReader<File>,
-    line: Vec<u8>,
-    /// The number of the current line, from 1, and the bytes up to its end.
-    number: u64,
-    bytes: u64,
-}
-
-impl LineReader {
-    fn open(file: &Path) -> Result<Self, CliError> {
-        let from = BufReader::with_capacity(CHUNK_BYTES, File::open(file).map_err(|error| file_error(file, &error))?);
-        Ok(Self { from, line: Vec::new(), number: 0, bytes: 0 })
-    }
-
-    fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
-        self.line.clear();
-        let read = self.from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line)? as u64;
-        if read == 0 {
-            return Ok(None);
-        }
-        self.number += 1;
-        self.bytes += read;
-        if read == LINE_BYTES_MAX {
-            return Err(io::Error::other(format!("line {} is longer than the limit of {LINE_BYTES_MAX} bytes", self.number)));
-        }
-        Ok(Some(&self.line))
-    }
-
-    /// Returns the next chunk to send.
-    ///
-    /// It includes blank lines, so that the server's line numbers match the file.
-    fn next_chunk(&mut self) -> io::Result<Option<Bytes>> {
-        let mut chunk = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
-        while chunk.len() < CHUNK_BYTES {
-            let Some(line) = self.next_line()? else { break };
-            match parse_envelope(line) {
-                Ok(None) => {}
-                Ok(Some(mut envelope)) => {
-                    envelope.retain(|member, _| !SERVER_MEMBERS.contains(&member.as_str()));
-                    serde_json::to_writer(&mut chunk, &envelope)?;
-                }
-                Err(reason) => {
-                    return Err(io::Error::other(format!("line {} has changed since the check: {reason}", self.number)));
-                }
-            }
-            chunk.push(b'\n');
-        }
-        Ok((!chunk.is_empty()).then(|| chunk.into()))
     }
 }
 

@@ -8,6 +8,7 @@
 use crate::connect::entry::{AgentEntry, AgentTable, EntryError, ReadVariable, ValueSource};
 use crate::notify::subscription::SUBSCRIPTIONS_RECEIVER;
 use crate::notify::webhook::{Webhook, WebhookSettings};
+use crate::retention_rules::{RetentionRules, rule_shown};
 use crate::waits::WaitRules;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource as Origin;
@@ -15,15 +16,16 @@ use clap::{Arg, ArgAction, Command};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use toml::{Table, Value};
+use toml::{Spanned, Table, Value};
 
 /// The id of the flag that names the file.
 pub(super) const CONFIG: &str = "config_file";
-/// The tables: agents, webhooks, and rules for actions that wait.
+/// The tables: agents, webhooks, rules for actions that wait, and rules of retention.
 const AGENTS: &str = "agents";
 const WEBHOOKS: &str = "webhooks";
 const WAITS: &str = "waits";
-const TABLES: [&str; 3] = [AGENTS, WEBHOOKS, WAITS];
+const RETENTION: &str = "retention";
+const TABLES: [&str; 4] = [AGENTS, WEBHOOKS, WAITS, RETENTION];
 
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -133,10 +135,40 @@ pub(super) fn waits(file: &Path, is_receiver: impl Fn(&str) -> bool, has_tokens:
     WaitRules::new(tables, is_receiver, has_tokens).map_err(|error| failed(error.to_string()))
 }
 
+/// The rules of retention of the file, checked, and as the file has them. `acts`: they are to act.
+///
+/// # Errors
+/// [`FileError`] that names the rule, its line and its key.
+pub fn retention(file: &Path, acts: bool) -> Result<(RetentionRules, Vec<Table>), FileError> {
+    #[derive(Deserialize)]
+    struct Whole {
+        #[serde(default)]
+        retention: Vec<Spanned<Table>>,
+    }
+    let failed = |what: String| FileError { file: file.to_owned(), what };
+    let text = text_of(file)?;
+    let whole: Whole = toml::from_str(&text).map_err(|error| failed(format!("[[{RETENTION}]]: {}", short(&error))))?;
+    let (mut rules, mut tables) = (Vec::new(), Vec::new());
+    for (index, spanned) in whole.retention.into_iter().enumerate() {
+        let line = text[..spanned.span().start].matches('\n').count() + 1;
+        let table = spanned.into_inner();
+        let name = table.get("name").and_then(Value::as_str);
+        let shown = rule_shown(index + 1, name, Some(line));
+        let rule = table.clone().try_into().map_err(|error| failed(format!("[[{RETENTION}]] {shown}: {}", short(&error))))?;
+        rules.push((rule, Some(line)));
+        tables.push(table);
+    }
+    let rules = RetentionRules::new(rules, acts).map_err(|error| failed(error.to_string()))?;
+    Ok((rules, tables))
+}
+
+fn text_of(file: &Path) -> Result<String, FileError> {
+    std::fs::read_to_string(file).map_err(|error| FileError { file: file.to_owned(), what: error.to_string() })
+}
+
 fn read(file: &Path) -> Result<Table, FileError> {
     let failed = |what: String| FileError { file: file.to_owned(), what };
-    let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
-    text.parse().map_err(|error| failed(short(&error)))
+    text_of(file)?.parse().map_err(|error| failed(short(&error)))
 }
 
 fn short(error: &toml::de::Error) -> String {

@@ -1,17 +1,36 @@
 //! Parses values of settings: sizes, names and URLs.
 
 use super::{GIB, KIB, MIB};
+use crate::model::Audience;
 
 /// Parses a collector's URL. A binary without the feature `otlp` rejects it rather than ignore it.
 pub(super) fn collector_url(text: &str, has_otlp: bool) -> Result<String, String> {
     if !has_otlp {
-        return Err("this binary cannot send traces; build it with `cargo build --release --features otlp`".into());
+        return Err("this binary cannot send traces; build it with the feature `otlp`, which is in the default build".into());
     }
     let uri: http::Uri = text.parse().map_err(|error| format!("{error}; give a URL such as http://127.0.0.1:4318"))?;
     match uri.scheme_str() {
         Some("http" | "https") if uri.query().is_none() => Ok(text.trim_end_matches('/').to_owned()),
         _ => Err("it must be an http or https URL without a query, such as http://127.0.0.1:4318".into()),
     }
+}
+
+/// Parses the URL of a collector of runs.
+pub(super) fn traces_url(text: &str, has_otlp: bool) -> Result<String, String> {
+    let url = collector_url(text, has_otlp)?;
+    let parsed = reqwest::Url::parse(&url).map_err(|error| format!("{error}; give a URL such as http://127.0.0.1:4318"))?;
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err("it has a user name or a password; put them into --genai-headers as authorization=Basic%20…".into());
+    }
+    match url.strip_suffix("/v1/traces") {
+        Some(base) => Err(format!("the server adds /v1/traces itself; give {base}")),
+        None => Ok(url),
+    }
+}
+
+/// Parses the name of an audience.
+pub(super) fn audience(text: &str) -> Result<Audience, String> {
+    Audience::parse(text).ok_or_else(|| "it must be user, dashboard or internal".into())
 }
 
 /// Parses the URLs of NATS servers. A binary without the feature `cluster` rejects them rather than ignore them.

@@ -90,7 +90,7 @@ fn a_collector_is_a_url_and_requires_the_otlp_feature() {
             (Err(why), None) => assert!(why.contains("http://127.0.0.1:4318"), "{why}"),
             (got, _) => panic!("{address}: {got:?}"),
         }
-        assert!(collector_url(address, false).unwrap_err().contains("--features otlp"));
+        assert!(collector_url(address, false).unwrap_err().contains("the feature `otlp`"));
     }
     let given = config(&["--otlp-endpoint", "http://127.0.0.1:4318"]);
     assert_eq!(given.is_ok(), cfg!(feature = "otlp"));
@@ -103,6 +103,17 @@ fn a_certificate_requires_its_key_and_the_reverse() {
     let files = config(&["--tls-cert", "c.pem", "--tls-key", "k.pem"]).unwrap().tls().expect("both files are configured");
     assert_eq!((files.cert, files.key), ("c.pem".into(), "k.pem".into()));
     assert!(config(&[]).unwrap().tls().is_none());
+}
+
+#[test]
+fn an_embed_origin_is_also_a_cors_origin_and_a_bad_one_is_named() {
+    let both = config(&["--cors-origin", "https://api.example", "--embed-origin", "https://App.example/,http://localhost:5173"]);
+    let origins = both.unwrap().origins();
+    assert_eq!(origins.embedders(), ["https://app.example", "http://localhost:5173"]);
+    let all = Origins::new(["https://api.example"]).unwrap();
+    assert_eq!(origins, all.with_embedders(["https://app.example", "http://localhost:5173"]).unwrap());
+    let refused = config(&["--embed-origin", "app.example"]).err().unwrap().to_string();
+    assert!(refused.contains("--embed-origin") && refused.contains("\"app.example\" is not an origin"), "{refused}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A2A agents over JSON-RPC, protocol 1.0 or 0.3.
 //!
-//! The agent keeps the conversation of a context, so it gets only new messages. A pause ends the stream, not the task:
+//! The agent keeps the conversation of a context, so it gets only new messages. A branch has a new context, whose first
+//! message begins with the conversation in words. A pause ends the stream, not the task:
 //! the answer is a message to the same task. After a restart the connector subscribes to the task again. A task that
 //! ended meanwhile takes no subscription, and the connector reads it whole.
 
@@ -9,14 +10,18 @@ use super::entry::AgentEntry;
 use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, NO_STREAM, line_of};
 use super::memory;
+use super::parts::{Part, parts};
+use super::process::told;
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::control::aside::{ACTION, AsideKind};
+use crate::encode::files::FileContent;
 use crate::log::agent_memory::Remembered;
-use crate::model::halves;
+use crate::model::{a2ui, halves};
 use futures_util::FutureExt;
 use http::Method;
 use reqwest::RequestBuilder;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 pub(super) const CONNECTOR: ConnectorKind =
     ConnectorKind { name: "a2a", source: "a2a", target: TargetKind::Url, options: &["version"], resolves: false, open };
@@ -91,6 +96,10 @@ impl Protocol for A2aAgent {
         .boxed()
     }
 
+    fn carries(&self, kind: AsideKind) -> bool {
+        kind == AsideKind::Action
+    }
+
     fn can_rejoin(&self, memory: &Remembered) -> bool {
         memory.run.contains_key(TASK)
     }
@@ -117,25 +126,62 @@ impl A2aAgent {
         }
     }
 
+    fn part(&self, part: Part<'_>) -> Value {
+        match (part, self.dialect.has_kinds) {
+            (Part::Text(text), true) => json!({ "kind": "text", "text": text }),
+            (Part::Text(text), false) => json!({ "text": text }),
+            (Part::File(file), has_kinds) => {
+                let (of_03, of_1, value) = match file.content {
+                    FileContent::Inline(data) => ("bytes", "raw", data),
+                    FileContent::Url(url) => ("uri", "url", url),
+                };
+                match has_kinds {
+                    true => {
+                        json!({ "kind": "file", "file": { of_03: value, "mimeType": file.media_type, "name": file.shown_name() } })
+                    }
+                    false => json!({ of_1: value, "mediaType": file.media_type, "filename": file.shown_name() }),
+                }
+            }
+        }
+    }
+
+    /// A user's action in a surface, as the A2UI extension has it.
+    fn action(&self, members: &Map<String, Value>) -> Option<Value> {
+        let action = members.get("forwardedProps")?.get(ACTION)?.get("userAction")?;
+        let data = json!({ "version": "v0.9", "action": action });
+        let mut part = json!({ "data": data, "metadata": { "mimeType": a2ui::MEDIA_TYPES[0] } });
+        if self.dialect.has_kinds {
+            part["kind"] = "data".into();
+        }
+        Some(part)
+    }
+
     fn message(&self, call: &UpstreamCall, input: &TurnInput, task: Option<&str>) -> Value {
-        let (id, texts) = match input {
-            TurnInput::Messages { messages, .. } => {
-                (messages.last().map(|message| message.id.clone()), messages.iter().map(|message| message.text.clone()).collect())
+        let (id, parts): (_, Vec<Value>) = match input {
+            TurnInput::Messages { messages, members } => {
+                let before = if call.needs_transcript() { told(&call.history) } else { None };
+                let before = before.as_deref().map(Part::Text);
+                let said = before.into_iter().chain(messages.iter().flat_map(|message| parts(&message.content)));
+                let action = self.action(members).filter(|_| messages.is_empty());
+                (messages.last().map(|message| message.id.clone()), said.map(|part| self.part(part)).chain(action).collect())
             }
             TurnInput::Replies(replies) => {
-                (replies.first().map(|reply| format!("{}-answer", reply.action)), replies.iter().map(answer_text).collect())
+                let said = replies.iter().map(|reply| self.part(Part::Text(&answer_text(reply))));
+                (replies.first().map(|reply| format!("{}-answer", reply.action)), said.collect())
             }
             TurnInput::Rejoin => (None, Vec::new()),
         };
         let id = id.unwrap_or_else(|| call.run.to_string());
-        let part = |text: String| match self.dialect.has_kinds {
-            true => json!({ "kind": "text", "text": text }),
-            false => json!({ "text": text }),
-        };
-        let parts: Vec<Value> = texts.into_iter().map(part).collect();
         let mut message = json!({ "messageId": id, "role": self.dialect.role, "parts": parts });
         if self.dialect.has_kinds {
             message["kind"] = "message".into();
+        }
+        if let TurnInput::Messages { members, .. } = input {
+            for member in A2UI_METADATA {
+                if let Some(value) = members.get("forwardedProps").and_then(|forwarded| forwarded.get(member)) {
+                    message["metadata"][member] = value.clone();
+                }
+            }
         }
         if let Some(context) = memory::id(&call.memory.session, CONTEXT) {
             message["contextId"] = context.into();
@@ -146,6 +192,9 @@ impl A2aAgent {
         message
     }
 }
+
+/// What a page says of itself for the A2UI extension: what it can show, and its own data model.
+const A2UI_METADATA: [&str; 2] = ["a2uiClientCapabilities", "a2uiClientDataModel"];
 
 /// An answer in words: A2A has no other form.
 fn answer_text(reply: &ActionReply) -> String {

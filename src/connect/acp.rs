@@ -9,11 +9,14 @@ use super::call::{ActionReply, Protocol, QuestionLife, Step, TurnInput, Upstream
 use super::entry::AgentEntry;
 use super::error::UpstreamError;
 use super::memory;
+use super::parts::{Part, parts, refused, text_of};
 use super::process::{AgentProcess, Pooled, ProcessPool, told};
 use super::{ConnectorKind, TargetKind, process_pool};
+use crate::encode::files::FileContent;
 use crate::log::agent_memory::Remembered;
 use crate::model::{Control, SessionId, halves};
 use futures_util::FutureExt;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::future::ready;
@@ -47,8 +50,17 @@ impl Protocol for AcpAgent {
                 Some(process) => (process, None),
                 None => self.start(call).await?,
             };
-            let texts = context.into_iter().chain(messages.iter().map(|message| message.text.clone()));
-            let prompt: Vec<Value> = texts.map(|text| json!({ "type": "text", "text": text })).collect();
+            let context = context.map(|text| json!({ "type": "text", "text": text }));
+            let said = messages.iter().flat_map(|message| parts(&message.content));
+            let said = said.map(|part| block(part, &process.prompt_abilities)).collect::<Result<Vec<_>, _>>();
+            let said = match said {
+                Ok(said) => said,
+                Err(refused) => {
+                    self.0.keep(&call.session, process);
+                    return Err(refused);
+                }
+            };
+            let prompt: Vec<Value> = context.into_iter().chain(said).collect();
             let params = json!({ "sessionId": process.session, "prompt": prompt });
             let prompt = process.request("session/prompt", params, &mut Vec::new()).await?;
             // The log has the user's words already.
@@ -78,11 +90,12 @@ impl AcpAgent {
     /// Starts a process with the agent's session, and the conversation if that session does not have it.
     async fn start(&self, call: &UpstreamCall) -> Result<(AcpProcess, Option<String>), UpstreamError> {
         let process = AgentProcess::start(&self.0.command, &[], self.0.line_bytes_max)?;
-        let mut process = AcpProcess { process, session: String::new(), requests: 0 };
+        let mut process = AcpProcess { process, session: String::new(), requests: 0, prompt_abilities: Value::Null };
         let client = json!({ "name": "proscenium", "version": env!("CARGO_PKG_VERSION") });
         let abilities = json!({ "elicitation": { "form": {} } });
         let offer = json!({ "protocolVersion": 1, "clientCapabilities": abilities, "clientInfo": client });
-        let agent = self.ask(&mut process, "initialize", offer).await?;
+        let mut agent = self.ask(&mut process, "initialize", offer).await?;
+        process.prompt_abilities = agent["agentCapabilities"]["promptCapabilities"].take();
         // The protocol wants an absolute path.
         let directory = std::path::absolute(self.0.command.directory.as_deref().unwrap_or(Path::new("."))).map_err(|error| {
             UpstreamError::new("process_not_started", format!("The agent's directory has no absolute path: {error}."))
@@ -125,6 +138,36 @@ impl AcpAgent {
     }
 }
 
+/// A part of a message as a content block, of a kind that the agent takes.
+fn block(part: Part<'_>, abilities: &Value) -> Result<Value, UpstreamError> {
+    let file = match part {
+        Part::Text(text) => return Ok(json!({ "type": "text", "text": text })),
+        Part::File(file) => file,
+    };
+    let data = match file.content {
+        FileContent::Inline(data) => data,
+        FileContent::Url(url) => {
+            return Ok(json!({ "type": "resource_link", "uri": url, "name": file.shown_name(), "mimeType": file.media_type }));
+        }
+    };
+    let takes = |ability: &str| abilities.get(ability) == Some(&Value::Bool(true));
+    for kind in ["image", "audio"] {
+        if file.is(kind) && takes(kind) {
+            return Ok(json!({ "type": kind, "mimeType": file.media_type, "data": data }));
+        }
+    }
+    if !takes("embeddedContext") {
+        return Err(refused(&file, "its promptCapabilities do not have this kind."));
+    }
+    let name = utf8_percent_encode(file.shown_name(), NON_ALPHANUMERIC);
+    let mut resource = json!({ "uri": format!("attachment:{name}"), "mimeType": file.media_type });
+    match text_of(&file) {
+        Some(text) => resource["text"] = text.into(),
+        None => resource["blob"] = data.into(),
+    }
+    Ok(json!({ "type": "resource", "resource": resource }))
+}
+
 /// The answer to a request for something that the connector does not offer.
 fn no_such_method(request: &Value, method: &str) -> Value {
     let error = json!({ "code": NO_SUCH_METHOD, "message": format!("the client has no method {method}") });
@@ -146,6 +189,8 @@ struct AcpProcess {
     session: String,
     /// The number of requests so far.
     requests: u64,
+    /// What the agent takes in a prompt beside texts and links.
+    prompt_abilities: Value,
 }
 
 impl Pooled for AcpProcess {

@@ -10,6 +10,7 @@ use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::control::aside::AsideKind;
 use crate::model::{Control, halves};
 use futures_util::FutureExt;
 use http::Method;
@@ -39,6 +40,10 @@ impl Protocol for AgUiEndpoint {
             Ok(Box::new(HttpUpstream { endpoint, stream, reader }) as Box<dyn Upstream>)
         }
         .boxed()
+    }
+
+    fn carries(&self, _: AsideKind) -> bool {
+        true
     }
 }
 

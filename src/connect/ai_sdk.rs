@@ -1,14 +1,17 @@
 //! AI SDK endpoints: `POST` a chat's messages, read a UI message stream.
 //!
-//! The endpoint gets the whole conversation (`send = "last"`: only the last message). An answer is a state of the tool
+//! The endpoint gets the whole conversation (`send = "last"`: only the last message, but for the first of a branch, whose
+//! chat the endpoint does not have). An answer is a state of the tool
 //! part that asked. The protocol has no cancellation: closing the connection is all that a client can do.
 
 use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
 use super::entry::AgentEntry;
 use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
+use super::parts::{Part, parts};
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::control::aside::AsideKind;
 use crate::log::agent_memory::Remembered;
 use crate::model::{Control, halves};
 use futures_util::FutureExt;
@@ -39,7 +42,7 @@ impl Protocol for AiSdkEndpoint {
         async {
             let mut messages = chat_messages(call);
             call.own_ids.restore(&mut messages);
-            if self.only_last {
+            if self.only_last && !call.needs_transcript() {
                 messages.drain(..messages.len().saturating_sub(1));
             }
             let mut body = match &call.input {
@@ -60,6 +63,11 @@ impl Protocol for AiSdkEndpoint {
             Ok(Box::new(upstream) as Box<dyn Upstream>)
         }
         .boxed()
+    }
+
+    /// The endpoint gets further members of the page's request as they are, and its stream has no result of a request.
+    fn carries(&self, kind: AsideKind) -> bool {
+        kind == AsideKind::Action
     }
 }
 
@@ -94,7 +102,7 @@ fn chat_messages(call: &UpstreamCall) -> Vec<Value> {
             "tool" => continue,
             "assistant" => {}
             _ => {
-                chat.push(json!({ "id": message["id"], "role": role, "parts": text_parts(&message["content"]) }));
+                chat.push(json!({ "id": message["id"], "role": role, "parts": message_parts(&message["content"]) }));
                 continue;
             }
         }
@@ -106,7 +114,7 @@ fn chat_messages(call: &UpstreamCall) -> Vec<Value> {
             if parts.last().is_some_and(|last| last.get("toolCallId").is_some()) {
                 parts.push(json!({ "type": "step-start" }));
             }
-            parts.extend(text_parts(&message["content"]));
+            parts.extend(message_parts(&message["content"]));
         }
         for tool in message["toolCalls"].as_array().into_iter().flatten() {
             let id = tool["id"].as_str().unwrap_or_default();
@@ -116,23 +124,17 @@ fn chat_messages(call: &UpstreamCall) -> Vec<Value> {
         }
     }
     if let TurnInput::Messages { messages, .. } = &call.input {
-        chat.extend(messages.iter().map(|new| json!({ "id": new.id, "role": "user", "parts": text_parts(&new.content) })));
+        chat.extend(messages.iter().map(|new| json!({ "id": new.id, "role": "user", "parts": message_parts(&new.content) })));
     }
     chat
 }
 
-fn text_parts(content: &Value) -> Vec<Value> {
-    let part = |part: &Value| match part["type"].as_str() {
-        Some("binary") => {
-            json!({ "type": "file", "mediaType": part["mimeType"], "url": part["url"], "filename": part["filename"] })
-        }
-        _ => json!({ "type": "text", "text": part["text"] }),
+fn message_parts(content: &Value) -> Vec<Value> {
+    let part = |part: Part<'_>| match part {
+        Part::Text(text) => json!({ "type": "text", "text": text }),
+        Part::File(file) => file.to_ai_sdk(),
     };
-    match content {
-        Value::Array(parts) => parts.iter().map(part).collect(),
-        Value::String(text) => vec![json!({ "type": "text", "text": text })],
-        other => vec![json!({ "type": "text", "text": other.to_string() })],
-    }
+    parts(content).into_iter().map(part).collect()
 }
 
 /// The part of a call: with its result, or with the user's decision and what the request for it must get back.

@@ -1,7 +1,10 @@
 //! What a protocol gets and gives: a call, and the live stream that it leads to.
 
 use super::error::UpstreamError;
+use crate::branches::LeftTurn;
+use crate::control::aside::AsideKind;
 use crate::log::agent_memory::Remembered;
+use crate::model::branch::Fork;
 use crate::model::{ActionId, Control, RunId, SessionId};
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
@@ -26,6 +29,32 @@ pub(super) struct UpstreamCall {
     /// A random number, for an id of the agent's.
     pub nonce: u128,
     pub own_ids: OwnIds,
+    /// With what the agent begins in a branch. `None`: the session is no branch, or the agent has begun in it.
+    pub branch_start: Option<BranchStart>,
+}
+
+/// With what an agent begins in a branch.
+#[derive(Debug, Clone)]
+pub(super) enum BranchStart {
+    /// With its own state after this turn.
+    State(LeftTurn),
+    /// With the conversation before the call, as a page would have it.
+    Transcript,
+}
+
+impl UpstreamCall {
+    /// The turn whose state the agent begins with in a branch.
+    pub fn left_turn(&self) -> Option<&LeftTurn> {
+        match &self.branch_start {
+            Some(BranchStart::State(left)) => Some(left),
+            _ => None,
+        }
+    }
+
+    /// Whether an agent that keeps its conversations has to get what was said before this call.
+    pub fn needs_transcript(&self) -> bool {
+        matches!(self.branch_start, Some(BranchStart::Transcript))
+    }
 }
 
 /// The agent's own ids of the calls that have another one in the log, by the log's.
@@ -175,6 +204,22 @@ pub(super) trait Protocol: Send + Sync {
         Box::pin(ready(Ok(None)))
     }
 
+    /// What the agent knows in a branch that leaves it after this turn.
+    fn fork_of(&self, _left: &LeftTurn) -> Fork {
+        Fork::Transcript
+    }
+
+    /// Copies the agent's state after a turn for the branch of a call. The log remembers what it gives before the call
+    /// begins, so that a repeated call copies nothing again.
+    fn copy_state<'a>(&'a self, _call: &'a UpstreamCall, _left: &'a LeftTurn) -> Step<'a, Remembered> {
+        Box::pin(ready(Ok(Remembered::default())))
+    }
+
+    /// Whether the protocol carries a page's request of this kind, which no message comes with.
+    fn carries(&self, _kind: AsideKind) -> bool {
+        false
+    }
+
     /// Whether the agent goes on with a call whose connection was closed. Only [`Upstream::cancel`] then stops it.
     fn outlives_connection(&self) -> bool {
         false
@@ -231,7 +276,7 @@ pub(super) mod samples {
     pub(in crate::connect) fn call(history: Vec<Value>, input: TurnInput) -> UpstreamCall {
         let (session, run) = (SessionId::new("s").unwrap(), RunId::new("r").unwrap());
         let (memory, user_headers, own_ids) = (Remembered::default(), http::HeaderMap::new(), OwnIds::default());
-        UpstreamCall { session, run, history, input, memory, user_headers, nonce: 0, own_ids }
+        UpstreamCall { session, run, history, input, memory, user_headers, nonce: 0, own_ids, branch_start: None }
     }
 
     /// An answer; `null` is no value.

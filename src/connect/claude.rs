@@ -1,6 +1,7 @@
 //! Claude Code as a process: lines of JSON in both directions.
 //!
-//! A process serves one session, and a new one after a restart resumes it.
+//! A process serves one session, and a new one after a restart resumes it. In a branch that leaves the session at its end,
+//! a process begins with a fork of it; in another branch, with the conversation in words.
 //!
 //! A fact is a line with its direction, because the answers of the host are not in the output.
 
@@ -8,9 +9,13 @@ use super::call::{ActionReply, Protocol, QuestionLife, Step, TurnInput, Upstream
 use super::entry::AgentEntry;
 use super::error::{UpstreamError, excerpt};
 use super::memory;
+use super::parts::{Part, parts, refused, text_of};
 use super::process::{AgentProcess, Pooled, ProcessPool, told};
 use super::{ConnectorKind, TargetKind, process_pool};
+use crate::branches::LeftTurn;
+use crate::encode::files::FileContent;
 use crate::log::agent_memory::Remembered;
+use crate::model::branch::Fork;
 use crate::model::{Control, SessionId, halves};
 use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
@@ -67,25 +72,28 @@ impl Protocol for ClaudeAgent {
                     "The agent's process has ended, and no longer waits for the answer.",
                 ));
             };
-            // It stands on a command line: nothing but a UUID does.
-            let known = memory::id(&call.memory.session, SESSION).and_then(|known| Uuid::parse_str(known).ok());
-            let session = known.unwrap_or_else(|| uuid::Builder::from_random_bytes(call.nonce.to_be_bytes()).into_uuid());
+            // Before a process starts: a file may be refused.
+            let said = messages.iter().flat_map(|message| parts(&message.content)).map(block).collect::<Result<Vec<_>, _>>()?;
+            let opening = Opening::of(call);
             let (process, context) = match self.0.take(&call.session).await {
                 Some(process) => (process, None),
                 None => {
-                    let flag = if known.is_some() { "--resume" } else { "--session-id" };
-                    let arguments = ARGUMENTS.into_iter().map(str::to_owned).chain([format!("{flag}={session}")]);
+                    let arguments = ARGUMENTS.into_iter().map(str::to_owned).chain(opening.arguments());
                     let process = AgentProcess::start(&self.0.command, &arguments.collect::<Vec<_>>(), self.0.line_bytes_max)?;
-                    (ClaudeProcess(process), told(&call.history).filter(|_| known.is_none()))
+                    (ClaudeProcess(process), told(&call.history).filter(|_| matches!(opening, Opening::New(_))))
                 }
             };
-            let session = memory::named([(SESSION, Some(session.to_string().as_str()))]);
-            let news = Remembered { session, ..Remembered::default() };
+            let content = context.into_iter().map(|text| text_block(&text)).chain(said).collect();
+            let (is_forking, news) = match opening {
+                // The program's first line says the session.
+                Opening::Fork(_) => (true, Remembered::default()),
+                Opening::New(session) | Opening::Known(session) => (false, remembered(session)),
+            };
             let (pool, session) = (self.0.clone(), call.session.clone());
             let (facts, questions, children) = (Vec::new(), Map::new(), HashSet::new());
-            let mut turn = ClaudeTurn { pool, session, process: Some(process), facts, questions, children, interrupts: 0, news };
-            let texts: Vec<String> = context.into_iter().chain(messages.iter().map(|message| message.text.clone())).collect();
-            turn.say(&texts).await?;
+            let process = Some(process);
+            let mut turn = ClaudeTurn { pool, session, process, facts, questions, children, interrupts: 0, is_forking, news };
+            turn.say(content).await?;
             // The log has the user's words already.
             turn.facts.clear();
             Ok(Box::new(turn) as Box<dyn Upstream>)
@@ -102,10 +110,78 @@ impl Protocol for ClaudeAgent {
         Box::pin(ready(Ok(Some(HashSet::new()))))
     }
 
+    /// The program forks a session at its end only.
+    fn fork_of(&self, left: &LeftTurn) -> Fork {
+        let is_known = session_in(&left.memory).is_some();
+        if is_known && left.is_at_end && left.is_newest { Fork::State } else { Fork::Transcript }
+    }
+
     fn check_edit(&self, edit: &ActionReply) -> Result<(), &'static str> {
         let is_input = edit.value.as_ref().is_some_and(Value::is_object);
         if is_input { Ok(()) } else { Err("The value must be the tool's input, with changes.") }
     }
+}
+
+/// The program's session that a process opens. It stands on a command line: nothing but a UUID does.
+enum Opening {
+    New(Uuid),
+    Known(Uuid),
+    /// A new one that begins as this one.
+    Fork(Uuid),
+}
+
+impl Opening {
+    fn of(call: &UpstreamCall) -> Self {
+        if let Some(known) = session_in(&call.memory) {
+            return Self::Known(known);
+        }
+        match call.left_turn().and_then(|left| session_in(&left.memory)) {
+            Some(left) => Self::Fork(left),
+            None => Self::New(uuid::Builder::from_random_bytes(call.nonce.to_be_bytes()).into_uuid()),
+        }
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        match self {
+            Self::New(session) => vec![format!("--session-id={session}")],
+            Self::Known(session) => vec![format!("--resume={session}")],
+            Self::Fork(session) => vec!["--fork-session".to_owned(), format!("--resume={session}")],
+        }
+    }
+}
+
+fn session_in(memory: &Remembered) -> Option<Uuid> {
+    memory::id(&memory.session, SESSION).and_then(|known| Uuid::parse_str(known).ok())
+}
+
+fn remembered(session: Uuid) -> Remembered {
+    Remembered { session: memory::named([(SESSION, Some(session.to_string().as_str()))]), ..Remembered::default() }
+}
+
+fn text_block(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
+/// A part of a message as the Messages API has it.
+fn block(part: Part<'_>) -> Result<Value, UpstreamError> {
+    let file = match part {
+        Part::Text(text) => return Ok(text_block(text)),
+        Part::File(file) => file,
+    };
+    let kind = match file.media_type {
+        "image/jpeg" | "image/png" | "image/gif" | "image/webp" => "image",
+        "application/pdf" => "document",
+        _ => {
+            let text = text_of(&file).ok_or_else(|| refused(&file, "it takes JPEG, PNG, GIF and WebP images, PDF and texts."))?;
+            let source = json!({ "type": "text", "media_type": "text/plain", "data": text });
+            return Ok(json!({ "type": "document", "title": file.shown_name(), "source": source }));
+        }
+    };
+    let source = match file.content {
+        FileContent::Inline(data) => json!({ "type": "base64", "media_type": file.media_type, "data": data }),
+        FileContent::Url(url) => json!({ "type": "url", "url": url }),
+    };
+    Ok(json!({ "type": kind, "source": source }))
 }
 
 /// The most child agents whose end a turn waits for.
@@ -124,8 +200,13 @@ struct ClaudeTurn {
     /// The child agents that work in the background: their end starts the turn with the answer.
     children: HashSet<String>,
     interrupts: u64,
+    /// Whether the program has not said yet which session it forked.
+    is_forking: bool,
     news: Remembered,
 }
+
+/// What the program says of a session that it does not have.
+const NO_SESSION: &str = "No conversation found";
 
 impl ClaudeTurn {
     async fn send(&mut self, message: Value) -> Result<(), UpstreamError> {
@@ -134,8 +215,7 @@ impl ClaudeTurn {
         process.0.write(&message).await
     }
 
-    async fn say(&mut self, texts: &[String]) -> Result<(), UpstreamError> {
-        let content: Vec<Value> = texts.iter().map(|text| json!({ "type": "text", "text": text })).collect();
+    async fn say(&mut self, content: Vec<Value>) -> Result<(), UpstreamError> {
         let message = json!({ "role": "user", "content": content });
         self.send(json!({ "type": "user", "message": message, "parent_tool_use_id": null, "session_id": "" })).await
     }
@@ -145,6 +225,9 @@ impl ClaudeTurn {
             UpstreamError::new("endpoint_not_json", format!("A line of the agent is not JSON: {error}. {}", excerpt(line)))
         })?;
         let request = message["request_id"].as_str().map(str::to_owned);
+        if self.is_forking {
+            self.note_fork(&message, line)?;
+        }
         match (message["type"].as_str(), request) {
             (Some("system"), _) => self.note_child(&message),
             (Some("result"), _) if self.children.is_empty() || is_error(&message) => {
@@ -160,6 +243,20 @@ impl ClaudeTurn {
         }
         // The text as it came: the log joins halves of pairs that the parsed value has lost.
         self.facts.push(format!(r#"{{"from":"claude","message":{line}}}"#));
+        Ok(())
+    }
+
+    /// Notes the session that the program forked. Without it, a later process would lose this turn.
+    fn note_fork(&mut self, message: &Value, line: &str) -> Result<(), UpstreamError> {
+        let is_end = message["type"] == "result";
+        if is_end && is_error(message) && line.contains(NO_SESSION) {
+            return Err(UpstreamError::state_lost(excerpt(line)));
+        }
+        match message["session_id"].as_str().and_then(|session| Uuid::parse_str(session).ok()) {
+            Some(session) => (self.is_forking, self.news) = (false, remembered(session)),
+            None if is_end => return Err(UpstreamError::new("agent_invalid_answer", "The program did not say its session.")),
+            None => {}
+        }
         Ok(())
     }
 
@@ -214,7 +311,11 @@ impl Upstream for ClaudeTurn {
             // While the user decides, the program has nothing to say.
             let limit = self.questions.is_empty().then_some(self.pool.limits.silence);
             let Some(process) = &mut self.process else { return Ok(None) };
-            let line = process.0.next(limit).await?;
+            let is_forking = self.is_forking;
+            let line = process.0.next(limit).await.map_err(|error| match is_forking && error.reason.contains(NO_SESSION) {
+                true => UpstreamError::state_lost(error.reason),
+                false => error,
+            })?;
             self.take(&line)?;
             Ok(Some(std::mem::take(&mut self.facts)))
         }
@@ -244,7 +345,7 @@ impl Upstream for ClaudeTurn {
 
     fn steer<'a>(&'a mut self, text: &'a str) -> Step<'a, bool> {
         async {
-            self.say(&[text.to_owned()]).await?;
+            self.say(vec![text_block(text)]).await?;
             Ok(true)
         }
         .boxed()

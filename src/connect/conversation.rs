@@ -5,6 +5,7 @@
 //! that ran in the page.
 
 use super::call::{OwnIds, UserMessage, uuid_of};
+use super::parts;
 use crate::encode::ag_ui;
 use crate::encode::frames::ActivityView;
 use crate::model::{Audience, RunId, SessionId};
@@ -36,14 +37,15 @@ pub(super) async fn read(
     except: Option<&RunId>,
     pending: &HashSet<String>,
 ) -> Result<Conversation, Problem> {
-    let thread = Thread::find(app, session).await?;
+    let thread = Thread::of_session(app, session).await?;
     let shown = thread.shown_activities(app, audience).await?;
     let is_earlier = |activity: &&ActivityView| activity.run.as_deref() != except.map(RunId::as_str);
     let shown: Vec<_> = shown.iter().filter(is_earlier).cloned().collect();
     let calls = shown.iter().filter(|activity| &*activity.kind == "tool-call-progress");
     let own_ids = calls.filter_map(|call| Some((call.id.to_string(), call.text("source_call_id")?.to_owned()))).collect();
     let bodies = BodyReader::new(app, audience, thread.runs.iter().map(|part| part.run.clone()).collect());
-    let history = bodies.fill_value(history(ag_ui::messages(&shown, false), pending)).await;
+    let mut history = bodies.fill_value(history(ag_ui::messages(&shown, false), pending)).await;
+    parts::fill_history(app, session, &mut history).await;
     Ok(Conversation { history, own_ids: OwnIds(own_ids) })
 }
 
@@ -160,17 +162,25 @@ pub(super) fn request(value: Option<&Value>, id: &str) -> TurnRequest {
     request
 }
 
-/// A file that the workbench sends with a message, as a content part.
+/// A file of a message, as a content part: an attachment by its `href`, or bytes in base64.
 fn attachment(file: &Value) -> Value {
-    let text = |member: &str| file[member].as_str().unwrap_or_default();
-    let url = format!("data:{};base64,{}", text("mediaType"), text("data"));
-    json!({ "type": "binary", "mimeType": file["mediaType"], "url": url, "filename": file["name"] })
+    let text = |member: &str| file[member].as_str();
+    let inline = || format!("data:{};base64,{}", text("mediaType").unwrap_or_default(), text("data").unwrap_or_default());
+    let url = text("href").map_or_else(inline, str::to_owned);
+    let mut part = json!({ "type": "binary", "mimeType": file["mediaType"], "url": url });
+    if let Some(name) = text("name") {
+        part["filename"] = name.into();
+    }
+    part
 }
 
 fn user_message(id: String, message: &Value, is_ai_sdk: bool) -> UserMessage {
     let content = match is_ai_sdk {
         true => Value::Array(message["parts"].as_array().into_iter().flatten().filter_map(content_part).collect()),
-        false => message.get("content").cloned().unwrap_or_default(),
+        false => match message.get("content") {
+            Some(content @ (Value::Array(_) | Value::String(_))) => content.clone(),
+            other => other.map_or_else(String::new, Value::to_string).into(),
+        },
     };
     let text_of = |part: &Value| (part["type"] == "text").then(|| part["text"].as_str().unwrap_or_default().to_owned());
     let text = match &content {

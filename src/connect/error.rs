@@ -15,7 +15,12 @@ pub struct UpstreamError {
     pub reason: String,
     /// When to repeat the call, if a repetition before the first fact can do no harm.
     pub retry: Option<RetryHint>,
+    /// Whether the endpoint does not know what the call names.
+    pub is_missing: bool,
 }
+
+/// The code of a branch whose agent no longer has its state at the point.
+pub const STATE_LOST: &str = "agent_state_lost";
 
 /// When a failed call may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +34,20 @@ pub enum RetryHint {
 impl UpstreamError {
     /// A failure that a repetition does not cure, or that may have had an effect.
     pub fn new(code: &'static str, reason: impl Into<String>) -> Self {
-        Self { code, reason: reason.into(), retry: None }
+        Self { code, reason: reason.into(), retry: None, is_missing: false }
+    }
+
+    /// The agent no longer has the state with which a branch begins.
+    #[must_use]
+    pub fn state_lost(reason: impl std::fmt::Display) -> Self {
+        let next = "The next message gives it the conversation in words.";
+        Self::new(STATE_LOST, format!("The agent no longer has its state at the point of the branch. {next} {reason}"))
+    }
+
+    /// [`Self::state_lost`], if the endpoint does not know what the call names.
+    #[must_use]
+    pub fn or_state_lost(self) -> Self {
+        if self.is_missing { Self::state_lost(self.reason) } else { self }
     }
 
     /// The endpoint did not begin the work, so that the call may be repeated.

@@ -4,6 +4,7 @@ use super::call::{Step, Upstream};
 use super::entry::CallLimits;
 use super::error::{RetryHint, UpstreamError, excerpt};
 use super::sse::{SseMessage, SseParser};
+use crate::environment;
 use crate::log::agent_memory::Remembered;
 use crate::model::halves;
 use futures_util::FutureExt;
@@ -41,8 +42,7 @@ impl HttpEndpoint {
     /// # Errors
     /// Why no client can be built, such as missing certificates of the system.
     pub fn new(url: Url, headers: HeaderMap, limits: CallLimits, event_bytes_max: usize) -> Result<Self, String> {
-        // Fails if the process has chosen a provider already.
-        let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+        environment::install_crypto_provider();
         // Credentials go only to the host that the entry names.
         let redirects = redirect::Policy::custom(|attempt| {
             let is_same = |from: &Url| from.origin() == attempt.url().origin();
@@ -148,7 +148,8 @@ impl HttpEndpoint {
             status if status.is_client_error() => "endpoint_refused",
             _ => "endpoint_failed",
         };
-        let error = UpstreamError::new(code, format!("{} answered {status}. {}", self.url, excerpt(&body)).trim_end());
+        let mut error = UpstreamError::new(code, format!("{} answered {status}. {}", self.url, excerpt(&body)).trim_end());
+        error.is_missing = [StatusCode::NOT_FOUND, StatusCode::GONE].contains(&status);
         match status {
             // These say that the work did not begin.
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {

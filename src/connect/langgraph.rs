@@ -5,15 +5,22 @@
 //! run continues at the server while this process restarts, and the connector then joins it after the last event that
 //! the log has. A server that kept no events has none from before, so the connector also reads the run's messages from
 //! the state of the thread at the end.
+//!
+//! A branch has a copy of the thread, and its first run begins at the last checkpoint of the run that it left. Where the
+//! point is not at the end of a run, the branch has a new thread, whose first run gets the conversation as messages.
 
 use super::call::{ActionReply, Protocol, QuestionLife, Step, TurnInput, Upstream, UpstreamCall, uuid_of};
 use super::entry::AgentEntry;
 use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
 use super::memory;
+use super::parts::{Part, parts};
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::branches::LeftTurn;
+use crate::encode::files::FileContent;
 use crate::log::agent_memory::Remembered;
+use crate::model::branch::Fork;
 use crate::model::{AgentId, Control, SessionId, halves};
 use futures_util::FutureExt;
 use http::{HeaderValue, Method};
@@ -50,8 +57,9 @@ struct LangGraphServer {
     threads_of: Option<AgentId>,
 }
 
-/// What the session remembers: its thread.
+/// What the session remembers: its thread, and, until its first run, the checkpoint where that begins.
 const THREAD: &str = "langgraphThread";
+const CHECKPOINT: &str = "langgraphCheckpoint";
 /// What the run remembers: the server's run, and how far the log has its stream.
 const RUN: &str = "langgraphRun";
 const EVENT: &str = "langgraphEvent";
@@ -76,7 +84,8 @@ impl Protocol for LangGraphServer {
                     endpoint.request(Method::POST, address).json(&self.body(call))
                 }
             };
-            let stream = endpoint.open(request).await?;
+            let stream = endpoint.open(request).await;
+            let stream = stream.map_err(|error| if call.left_turn().is_some() { error.or_state_lost() } else { error })?;
             let (is_behind, again) = (joined.is_some(), events.count);
             let reader = LangGraphReader { thread, is_behind, run: joined, events, again, is_news: false, waits: None };
             Ok(Box::new(HttpUpstream { endpoint, stream, reader }) as Box<dyn Upstream>)
@@ -104,6 +113,38 @@ impl Protocol for LangGraphServer {
         edited(edit).map(drop).ok_or("The value must be what the action has as its input, with changes.")
     }
 
+    fn fork_of(&self, left: &LeftTurn) -> Fork {
+        let is_known = left.memory.session.contains_key(THREAD) && left.memory.run.contains_key(RUN);
+        if left.is_at_end && is_known { Fork::State } else { Fork::Transcript }
+    }
+
+    fn copy_state<'a>(&'a self, call: &'a UpstreamCall, left: &'a LeftTurn) -> Step<'a, Remembered> {
+        async {
+            let (thread, run) = (memory::id(&left.memory.session, THREAD), memory::id(&left.memory.run, RUN));
+            let (Some(thread), Some(run), false) = (thread, run, call.memory.session.contains_key(THREAD)) else {
+                return Ok(Remembered::default());
+            };
+            let endpoint = self.endpoint.with_headers(&call.user_headers);
+            let post = async |what: &str, body: &Value| {
+                let request = endpoint.request(Method::POST, endpoint.address(&["threads", thread, what])).json(body);
+                endpoint.fetch(request).await.map_err(UpstreamError::or_state_lost)
+            };
+            let newest = post("history", &json!({ "limit": 1, "metadata": { "run_id": run } })).await?;
+            let state = newest.get(0).filter(|state| state["metadata"]["run_id"] == *run);
+            let checkpoint = state.and_then(|state| state["checkpoint"]["checkpoint_id"].as_str());
+            let Some(checkpoint) = checkpoint else {
+                return Err(UpstreamError::state_lost(format!("Thread {thread} has no checkpoint of run {run}.")));
+            };
+            let copy = post("copy", &json!({})).await?;
+            let Some(copy) = copy["thread_id"].as_str() else {
+                return Err(UpstreamError::new("agent_invalid_answer", "The copy of a thread has no thread_id."));
+            };
+            let session = memory::named([(THREAD, Some(copy)), (CHECKPOINT, Some(checkpoint))]);
+            Ok(Remembered { session, ..Remembered::default() })
+        }
+        .boxed()
+    }
+
     fn outlives_connection(&self) -> bool {
         true
     }
@@ -126,8 +167,14 @@ impl LangGraphServer {
             "on_disconnect": "continue" });
         match &call.input {
             TurnInput::Messages { messages, .. } => {
-                let new = messages.iter().map(|new| json!({ "id": new.id, "role": "user", "content": new.content }));
-                body["input"] = json!({ "messages": new.collect::<Vec<_>>() });
+                let mut before = if call.needs_transcript() { call.history.clone() } else { Vec::new() };
+                call.own_ids.restore(&mut before);
+                let new = messages.iter().map(|new| json!({ "id": new.id, "role": "user", "content": content(&new.content) }));
+                body["input"] = json!({ "messages": before.iter().map(message_of).chain(new).collect::<Vec<_>>() });
+                let checkpoint = call.left_turn().and_then(|_| memory::id(&call.memory.session, CHECKPOINT));
+                if let Some(checkpoint) = checkpoint {
+                    (body["checkpoint_id"], body["if_not_exists"]) = (checkpoint.into(), "reject".into());
+                }
             }
             TurnInput::Replies(replies) => body["command"] = json!({ "resume": resume(replies) }),
             TurnInput::Rejoin => {}
@@ -136,6 +183,46 @@ impl LangGraphServer {
             body[member] = value.clone();
         }
         body
+    }
+}
+
+/// A message of the conversation as LangChain reads it.
+fn message_of(message: &Value) -> Value {
+    let said = message.get("content").filter(|said| !said.is_null()).map_or_else(|| "".into(), content);
+    let mut of = json!({ "id": message["id"], "role": message["role"], "content": said });
+    if let Some(call) = message.get("toolCallId") {
+        of["tool_call_id"] = call.clone();
+    }
+    if let Some(calls) = message.get("toolCalls").and_then(Value::as_array) {
+        let call = |call: &Value| {
+            let text = call["function"]["arguments"].as_str().unwrap_or_default();
+            let arguments = serde_json::from_str(text).ok().filter(Value::is_object);
+            let arguments = arguments.unwrap_or_else(|| json!({ "arguments": text }));
+            json!({ "type": "tool_call", "id": call["id"], "name": call["function"]["name"], "args": arguments })
+        };
+        of["tool_calls"] = calls.iter().map(call).collect();
+    }
+    of
+}
+
+/// A message's content in the blocks that LangChain's models of any provider read.
+fn content(content: &Value) -> Value {
+    let block = |part: Part<'_>| match part {
+        Part::Text(text) => json!({ "type": "text", "text": text }),
+        Part::File(file) if file.is("image") => json!({ "type": "image_url", "image_url": { "url": file.url() } }),
+        Part::File(file) => {
+            let mut block = json!({ "type": "file", "mime_type": file.media_type, "filename": file.shown_name() });
+            let (kind, member, value) = match file.content {
+                FileContent::Inline(data) => ("base64", "data", data),
+                FileContent::Url(url) => ("url", "url", url),
+            };
+            (block["source_type"], block[member]) = (kind.into(), value.into());
+            block
+        }
+    };
+    match content {
+        Value::Array(_) => parts(content).into_iter().map(block).collect(),
+        other => other.clone(),
     }
 }
 
@@ -351,7 +438,9 @@ impl EventReader for LangGraphReader {
         if self.events.last.is_some() {
             run.insert(EVENT.into(), serde_json::to_value(&self.events).expect("a position is plain data"));
         }
-        Remembered { run, session: memory::named([(THREAD, Some(self.thread.as_str()))]) }
+        let mut session = memory::named([(THREAD, Some(self.thread.as_str()))]);
+        session.insert(CHECKPOINT.into(), Value::Null);
+        Remembered { run, session }
     }
 }
 

@@ -19,11 +19,16 @@ pub(super) fn named<const N: usize>(values: [(&str, Option<&str>); N]) -> Map<St
     values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect()
 }
 
-/// Takes over what the agent gave. Returns the names of values that no later call could carry: they are forgotten.
+/// Takes over what the agent gave; `null` forgets a value. Returns the names of values that no later call could carry:
+/// they are forgotten, too.
 pub(super) fn update(known: &mut Remembered, newer: Remembered) -> Vec<String> {
     let mut unusable = Vec::new();
     for (known, newer) in [(&mut known.run, newer.run), (&mut known.session, newer.session)] {
         for (name, value) in newer {
+            if value.is_null() {
+                known.shift_remove(&name);
+                continue;
+            }
             match usable(value) {
                 Some(value) => drop(known.insert(name, value)),
                 None => {
@@ -62,6 +67,9 @@ mod tests {
         let mut known = Remembered::default();
         assert!(update(&mut known, of("a/b?c")).is_empty());
         assert_eq!(known, of("a/b?c"));
+        let forgets = Remembered { run: Map::from_iter([("id".to_owned(), Value::Null)]), ..Remembered::default() };
+        assert!(update(&mut known, forgets).is_empty(), "that is meant");
+        assert_eq!(known, Remembered::default());
         for unusable in ["", ".", "..", "a\nb", "a\u{0}", "Bearer q7w8e9r0t1y2", &"x".repeat(ID_BYTES_MAX + 1)] {
             let mut known = of("old");
             assert_eq!(update(&mut known, of(unusable)), ["id"], "{unusable:?}");

@@ -28,6 +28,7 @@ mod langgraph;
 mod lines;
 mod memory;
 mod openai_responses;
+mod parts;
 mod presence;
 mod process;
 pub mod sse;
@@ -36,12 +37,15 @@ pub mod supervisor;
 mod turn;
 mod worker;
 
+use crate::branches::LeftTurn;
 use crate::guard::KnownSecrets;
+use crate::model::branch::Fork;
 use crate::serve::App;
 use call::Protocol;
 use entry::{AgentEntry, AgentTarget, EntryError};
 use futures_util::future::join_all;
 use http::HttpEndpoint;
+use parking_lot::Mutex;
 use process::ProcessPool;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -120,13 +124,13 @@ pub fn connect(app: &Arc<App>, entries: Vec<AgentEntry>) -> Result<impl Future<O
             .map_err(|what| EntryError { at: format!("agent {}", entry.name), what })?;
         tracing::info!(agent = %entry.name, protocol = entry.connector.name, "connecting an agent");
         let secrets = KnownSecrets::new(entry.credentials.iter().map(|credential| credential.0.as_str()));
-        workers.push(work_while_leading(Arc::new(ConnectedAgent {
-            app: app.clone(),
-            entry,
-            protocol,
-            secrets,
-            was_unreachable: Notify::new(),
-        })));
+        let (was_unreachable, lost_states) = (Notify::new(), Mutex::default());
+        let agent = Arc::new(ConnectedAgent { app: app.clone(), entry, protocol, secrets, was_unreachable, lost_states });
+        // The agent has the app: it must not be the app's.
+        let weak = Arc::downgrade(&agent);
+        let fork_of = move |left: Option<&LeftTurn>| weak.upgrade().map_or(Fork::None, |agent| agent.fork_of(left));
+        app.branches.connect(agent.entry.name.clone(), agent.entry.connector.name, Box::new(fork_of));
+        workers.push(work_while_leading(agent));
     }
     Ok(async move {
         join_all(workers).await;

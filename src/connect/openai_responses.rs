@@ -5,15 +5,22 @@
 //! turn's conversation has the outputs. It does not name the response that called: the API then requires the outputs of
 //! all its calls, but the page may have only some. With `background = true` the endpoint goes on while this process
 //! restarts, and the connector then reads the response again (the source drops what it knows).
+//!
+//! The first turn of a branch names the response at the point instead of the conversation, if the endpoint says that it
+//! stored that response, and the response left nothing open.
 
 use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
 use super::entry::AgentEntry;
 use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
 use super::memory;
+use super::parts::{Part, parts};
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::branches::LeftTurn;
+use crate::encode::files::FileContent;
 use crate::log::agent_memory::Remembered;
+use crate::model::branch::Fork;
 use crate::model::halves;
 use crate::source::openai_responses::STREAM_ENDED;
 use futures_util::FutureExt;
@@ -40,6 +47,9 @@ fn open(entry: &AgentEntry, event_bytes_max: usize) -> Result<Box<dyn Protocol>,
     Ok(Box::new(ResponsesEndpoint { endpoint, is_background, settings: entry.options.clone() }))
 }
 
+/// The event at the end of a response.
+const COMPLETED: &str = "response.completed";
+
 struct ResponsesEndpoint {
     endpoint: HttpEndpoint,
     is_background: bool,
@@ -47,8 +57,9 @@ struct ResponsesEndpoint {
     settings: Map<String, Value>,
 }
 
-/// What the run remembers: the last response.
+/// What the run remembers: the last response, and whether a new turn can follow it.
 const RESPONSE: &str = "response";
+const CAN_FOLLOW: &str = "responseCanFollow";
 
 impl Protocol for ResponsesEndpoint {
     fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
@@ -66,9 +77,15 @@ impl Protocol for ResponsesEndpoint {
                     (endpoint.request(Method::POST, endpoint.url.clone()).json(&body), sent)
                 }
             };
-            let stream = endpoint.open(request).await?;
+            let follows = followed(call).map(str::to_owned);
+            let stream = endpoint.open(request).await.map_err(|error| match follows {
+                // Not all endpoints answer 404.
+                Some(_) if error.reason.contains("previous_response") => UpstreamError::state_lost(error.reason),
+                Some(_) => error.or_state_lost(),
+                None => error,
+            })?;
             let is_background = self.is_background;
-            let reader = ResponsesReader { sent, is_background, response: None, is_news: false, is_open: false };
+            let reader = ResponsesReader { sent, is_background, follows, ..ResponsesReader::default() };
             Ok(Box::new(HttpUpstream { endpoint, stream, reader }) as Box<dyn Upstream>)
         }
         .boxed()
@@ -78,10 +95,33 @@ impl Protocol for ResponsesEndpoint {
         self.is_background && memory.run.contains_key(RESPONSE)
     }
 
+    /// A further run between the turn and the point is in no response.
+    fn fork_of(&self, left: &LeftTurn) -> Fork {
+        let can_follow = left.is_at_end && left.is_last && left.memory.run.get(CAN_FOLLOW) == Some(&Value::Bool(true));
+        if can_follow && left.memory.run.contains_key(RESPONSE) { Fork::State } else { Fork::Transcript }
+    }
+
     fn outlives_connection(&self) -> bool {
         self.is_background
     }
 }
+
+/// The response that a call follows instead of the conversation.
+fn followed(call: &UpstreamCall) -> Option<&str> {
+    memory::id(&call.left_turn()?.memory.run, RESPONSE)
+}
+
+/// Whether a new turn can follow a response: it is stored, and nothing in it waits for an answer.
+fn can_follow(response: &Value) -> bool {
+    let is_closed = |item: &Value| {
+        let kind = item["type"].as_str().unwrap_or_default();
+        ["message", "reasoning", "compaction", "mcp_call", "mcp_list_tools"].contains(&kind) || HOSTED_CALLS.contains(&kind)
+    };
+    response["store"] == true && response["output"].as_array().is_some_and(|output| output.iter().all(is_closed))
+}
+
+/// Calls that the API answers itself.
+const HOSTED_CALLS: [&str; 4] = ["web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"];
 
 impl ResponsesEndpoint {
     /// The body of a call, and its items that no stream repeats.
@@ -100,7 +140,10 @@ impl ResponsesEndpoint {
                 (items, sent)
             }
             TurnInput::Messages { messages, .. } => {
-                let mut items: Vec<Value> = call.history.iter().flat_map(items_of).collect();
+                let followed = followed(call);
+                body.extend(followed.map(|response| ("previous_response_id".to_owned(), response.into())));
+                let before: &[Value] = if followed.is_some() { &[] } else { &call.history };
+                let mut items: Vec<Value> = before.iter().flat_map(items_of).collect();
                 items.extend(messages.iter().map(|new| json!({ "role": "user", "content": content(&new.content) })));
                 call.own_ids.restore(&mut items);
                 (items, Vec::new())
@@ -133,15 +176,16 @@ fn items_of(message: &Value) -> Vec<Value> {
 }
 
 fn content(content: &Value) -> Value {
-    let part = |part: &Value| match part["type"].as_str() {
-        Some("binary") if part["mimeType"].as_str().is_some_and(|kind| kind.starts_with("image/")) => {
-            json!({ "type": "input_image", "image_url": part["url"] })
-        }
-        Some("binary") => json!({ "type": "input_file", "file_url": part["url"] }),
-        _ => json!({ "type": "input_text", "text": part["text"] }),
+    let part = |part: Part<'_>| match part {
+        Part::Text(text) => json!({ "type": "input_text", "text": text }),
+        Part::File(file) if file.is("image") => json!({ "type": "input_image", "image_url": file.url() }),
+        Part::File(file) => match file.content {
+            FileContent::Url(url) => json!({ "type": "input_file", "file_url": url }),
+            FileContent::Inline(_) => json!({ "type": "input_file", "filename": file.shown_name(), "file_data": file.url() }),
+        },
     };
     match content {
-        Value::Array(parts) => parts.iter().map(part).collect(),
+        Value::Array(_) => parts(content).into_iter().map(part).collect(),
         other => other.clone(),
     }
 }
@@ -163,13 +207,16 @@ fn answer_item(reply: &ActionReply) -> Value {
     item
 }
 
+#[derive(Default)]
 struct ResponsesReader {
     /// Items of the call that belong into the log, until the first event.
     sent: Vec<String>,
     is_background: bool,
+    /// The response that the call followed, until the endpoint's first event.
+    follows: Option<String>,
     response: Option<String>,
-    /// Whether the response's id is not remembered yet.
-    is_news: bool,
+    /// Whether a new turn can follow the response, as far as it is not remembered yet.
+    news: Option<bool>,
     /// Whether the log has events of the stream, and not its end.
     is_open: bool,
 }
@@ -181,12 +228,19 @@ impl EventReader for ResponsesReader {
         }
         self.is_open = true;
         facts.append(&mut self.sent);
-        if self.response.is_none()
+        let is_end = message.event == COMPLETED || message.data.contains(COMPLETED);
+        if (self.response.is_none() || is_end)
             && let Ok(event) = halves::parse(message.data.as_bytes())
             && let Some(id) = event["response"]["id"].as_str()
         {
-            self.response = Some(id.to_owned());
-            self.is_news = true;
+            let response = &event["response"];
+            if let Some(follows) = self.follows.take()
+                && response.get("previous_response_id").is_some_and(|followed| *followed != *follows)
+            {
+                return Err(UpstreamError::state_lost("The endpoint did not continue from the response that the call names."));
+            }
+            let known = self.response.get_or_insert_with(|| id.to_owned());
+            self.news = Some(event["type"] == COMPLETED && known == id && can_follow(response));
         }
         facts.push(line_of(message.data));
         Ok(())
@@ -203,8 +257,10 @@ impl EventReader for ResponsesReader {
     }
 
     fn news(&mut self) -> Remembered {
-        let is_news = std::mem::take(&mut self.is_news);
-        Remembered { run: memory::named([(RESPONSE, self.response.as_deref().filter(|_| is_news))]), ..Remembered::default() }
+        let Some(can_follow) = self.news.take() else { return Remembered::default() };
+        let mut run = memory::named([(RESPONSE, self.response.as_deref())]);
+        run.insert(CAN_FOLLOW.into(), can_follow.into());
+        Remembered { run, ..Remembered::default() }
     }
 }
 

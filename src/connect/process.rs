@@ -9,6 +9,7 @@
 use super::entry::{AgentCommand, CallLimits, HiddenText};
 use super::error::{UpstreamError, excerpt};
 use super::lines::LineReader;
+use super::parts::{Part, parts};
 #[cfg(target_os = "linux")]
 use super::supervisor::NOT_STARTED;
 use crate::model::SessionId;
@@ -290,8 +291,12 @@ impl<P: Pooled> ProcessPool<P> {
 /// The conversation as text, for a process that does not know it.
 pub(super) fn told(history: &[Value]) -> Option<String> {
     let said = |message: &Value| {
-        let text = message["content"].as_str().filter(|text| !text.is_empty())?;
-        Some(format!("{}: {text}", message["role"].as_str()?))
+        let said = parts(&message["content"]).into_iter().map(|part| match part {
+            Part::Text(text) => text.to_owned(),
+            Part::File(file) => format!("[file {}]", file.shown_name()),
+        });
+        let text = said.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
+        (!text.is_empty()).then_some(format!("{}: {text}", message["role"].as_str()?))
     };
     let lines: Vec<String> = history.iter().filter_map(said).collect();
     (!lines.is_empty()).then(|| format!("The conversation so far:\n\n{}", lines.join("\n\n")))

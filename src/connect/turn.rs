@@ -6,27 +6,33 @@
 //!               └─┘ retry, while nothing has come
 //! ```
 
-use super::call::{ActionReply, Protocol, QuestionLife, TurnInput, Upstream, UpstreamCall};
+use super::ag_ui;
+use super::call::{ActionReply, BranchStart, Protocol, QuestionLife, TurnInput, Upstream, UpstreamCall};
 use super::conversation;
 use super::entry::AgentEntry;
-use super::error::{RetryHint, UpstreamError, excerpt};
+use super::error::{RetryHint, STATE_LOST, UpstreamError, excerpt};
 use super::http::ENDPOINT_UNREACHABLE;
 use super::memory;
+use super::parts;
+use crate::branches::LeftTurn;
 use crate::control::Answer;
+use crate::control::aside::{ASIDE_ANSWER, ASIDE_REQUEST, Aside};
 use crate::guard::KnownSecrets;
 use crate::ingest::WriterView;
 use crate::log::LogId;
 use crate::log::agent_memory::{AgentMemory, MemoryWrite, Remembered};
 use crate::log::commit::Tail;
-use crate::model::{Control, ControlId, Ids, RunId, SessionId, ThreadId};
+use crate::model::branch::Fork;
+use crate::model::{Control, ControlId, Draft, EventType, Ids, Phase, RunId, SessionId, ThreadId};
 use crate::serve::App;
 use crate::serve::api::facts::publisher::FactPublisher;
 use crate::serve::clients::threads::RUNS_MAX;
 use crate::serve::contract::kinds::RUN_EXISTS;
 use crate::serve::http::problem::Problem;
 use crate::source::ledger::Status;
-use crate::source::{self, SourceKind};
+use crate::source::{self, DryRun, SourceKind};
 use http::HeaderMap;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::pin::pin;
@@ -42,6 +48,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 const CANCEL_TIME_MAX: Duration = Duration::from_secs(10);
 /// Facts that a cancelled agent may send until its end. The log gets none of them; beyond, the call is cut off.
 const CANCELLED_FACTS_MAX: usize = 1024;
+/// Runs whose lost state is remembered. Beyond, a branch finds out again.
+const LOST_STATES_MAX: usize = 1024;
 /// How often the connector tries to store that a run failed, if the store is overloaded.
 const END_ATTEMPTS_MAX: u32 = 5;
 
@@ -54,6 +62,8 @@ pub(super) struct ConnectedAgent {
     pub secrets: KnownSecrets,
     /// Signals that a call could not connect.
     pub was_unreachable: Notify,
+    /// The runs after which the agent no longer has its state, at most [`LOST_STATES_MAX`].
+    pub lost_states: Mutex<HashSet<RunId>>,
 }
 
 /// A claimed control that the connector has to answer.
@@ -75,6 +85,8 @@ pub(super) struct TurnJob {
     pub input: TurnInput,
     /// The controls that asked for it.
     pub controls: Vec<HeldControl>,
+    /// The request beside the conversation that it brings. It has no run until the agent says something to readers.
+    pub aside: Option<Aside>,
 }
 
 /// An answer that another call must bring.
@@ -165,8 +177,8 @@ impl ConnectedAgent {
                 let headers = job.controls.iter().filter_map(|control| control.user_headers.as_ref());
                 let secrets = Arc::new(headers.fold(self.secrets.clone(), KnownSecrets::with_headers));
                 publisher.hide(secrets.clone());
-                let (memory, late) = (Remembered::default(), Vec::new());
-                Turn { agent: self, publisher, job, memory, secrets, late, is_cancelled: false }
+                let (memory, late, branch_start, answer) = (Remembered::default(), Vec::new(), None, Map::new());
+                Turn { agent: self, publisher, job, memory, branch_start, secrets, late, is_cancelled: false, answer }
             }
             Err(problem) => {
                 tracing::error!(agent = %self.entry.name, %run, reason = problem.detail, "a turn cannot begin");
@@ -201,11 +213,15 @@ struct Turn<'a> {
     publisher: FactPublisher<'a>,
     job: TurnJob,
     memory: Remembered,
+    /// With what the agent begins in a branch, until it has.
+    branch_start: Option<BranchStart>,
     /// The credentials of the agent, and the headers of its users: no fact repeats them.
     secrets: Arc<KnownSecrets>,
     /// Answers that another call must bring.
     late: Vec<LateReply>,
     is_cancelled: bool,
+    /// What the agent answers a request beside the conversation: `result` or `error`.
+    answer: Map<String, Value>,
 }
 
 impl Turn<'_> {
@@ -221,14 +237,25 @@ impl Turn<'_> {
     async fn work(&mut self, commands: &mut mpsc::UnboundedReceiver<TurnCommand>) -> Result<(), UpstreamError> {
         let mut call = self.prepare().await?;
         let is_new = matches!(self.job.input, TurnInput::Messages { .. });
-        if is_new {
+        if self.job.aside.is_some() {
+            // Its answer comes with the acknowledgement.
+        } else if is_new {
             // The message is safe, and the run exists: the control is done.
             self.acknowledge().await;
         } else if !self.drop_given_up(&mut call).await? {
             return Ok(());
         }
+        self.copy_state(&mut call).await?;
         let first = self.call(&call, commands).await?;
         let Some((mut upstream, mut facts)) = first else { return Ok(()) };
+        if self.job.aside.is_some() {
+            if !self.listen(&mut *upstream, &mut facts, commands).await? {
+                return Ok(());
+            }
+            self.job.aside = None;
+            self.begin_run().await?;
+            self.acknowledge().await;
+        }
         if is_new && self.agent.protocol.question_life() != QuestionLife::UntilAnswered {
             self.give_up_earlier_runs().await?;
         }
@@ -277,18 +304,102 @@ impl Turn<'_> {
 
     /// Stores the acceptance of a new turn, and finds the memory of an earlier one. `false`: nothing is left to do.
     async fn begin(&mut self) -> Result<bool, Problem> {
-        let TurnInput::Messages { messages, .. } = &self.job.input else {
+        if !matches!(self.job.input, TurnInput::Messages { .. }) {
             self.memory = self.agent.memory_of(&self.job.run).await?.unwrap_or_default();
             return self.drop_decided().await;
-        };
+        }
         self.memory = self.agent.memory_of_session(&self.job.session).await?;
+        self.branch_start = self.agent.branch_start(&self.job.session, &self.memory).await?;
+        match &self.job.aside {
+            Some(aside) => self.log_aside(json!({ "kind": ASIDE_REQUEST, "request": aside.request })).await?,
+            None => self.begin_run().await?,
+        }
+        Ok(true)
+    }
+
+    /// Stores the acceptance of a new turn.
+    async fn begin_run(&mut self) -> Result<(), Problem> {
+        let TurnInput::Messages { messages, .. } = &self.job.input else { return Ok(()) };
         let mut facts = vec![json!({ "type": "run.status", "payload": { "status": "accepted" } })];
         facts.extend(conversation::facts(messages));
         let control = self.job.controls.first().map(|control| control.id.as_str());
         self.memory.run = memory::named([(CONTROL, control)]);
         let memory = MemoryWrite::First(self.agent.memory(self.memory.clone()));
-        self.publisher.publish(&source::agent_ui::SOURCE, &lines(&facts), Some(memory)).await?;
-        Ok(true)
+        self.publisher.publish(&source::agent_ui::SOURCE, &lines(&facts), Some(memory)).await
+    }
+
+    /// Stores a fact about a request beside the conversation, for internal readers of the session.
+    async fn log_aside(&self, payload: Value) -> Result<(), Problem> {
+        let ids = Ids { session: Some(self.job.session.clone()), agent: Some(self.agent.entry.name.clone()), ..Ids::default() };
+        let mut fact = json!({ "type": "diagnostic.changed", "audience": "internal", "payload": payload });
+        fact["payload"]["controlId"] = self.job.controls.first().map(|control| control.id.as_str()).into();
+        let mut publisher = FactPublisher::connect(&self.agent.app, LogId::Session(self.job.session.clone()), ids).await?;
+        publisher.hide(self.secrets.clone());
+        publisher.publish(&source::agent_ui::SOURCE, &lines(&[fact]), None).await
+    }
+
+    /// Reads what the agent answers to a request beside the conversation, until it says something to readers.
+    ///
+    /// `true`: it did, and `facts` has all so far. `false`: it has answered.
+    async fn listen(
+        &mut self,
+        upstream: &mut dyn Upstream,
+        facts: &mut Option<Vec<String>>,
+        commands: &mut mpsc::UnboundedReceiver<TurnCommand>,
+    ) -> Result<bool, UpstreamError> {
+        let mut run = DryRun::new(self.agent.source());
+        let ids = Ids { run: Some(self.job.run.clone()), ..Ids::default() };
+        let mut held = Vec::new();
+        loop {
+            let mut is_said = false;
+            for fact in facts.take().into_iter().flatten() {
+                let drafts = serde_json::from_str(&fact).ok().and_then(|fact| run.adapt(fact, &ids).ok()).unwrap_or_default();
+                for draft in &drafts {
+                    is_said |= !is_quiet(draft);
+                    let member = match draft.event_type {
+                        EventType::RunFailed => "error",
+                        EventType::RunFinished => "result",
+                        _ => continue,
+                    };
+                    self.answer.extend(draft.member(member).map(|value| (member.to_owned(), value.into_value())));
+                }
+                held.push(fact);
+            }
+            if is_said || held.len() > ASIDE_FACTS_MAX {
+                *facts = Some(held);
+                return Ok(true);
+            }
+            tokio::select! {
+                biased;
+                Some(command) = commands.recv() => {
+                    if self.obey(upstream, command).await? || self.is_cancelled {
+                        return Ok(false);
+                    }
+                }
+                next = upstream.next() => match next? {
+                    Some(news) => *facts = Some(news),
+                    None => return Ok(false),
+                },
+            }
+        }
+    }
+
+    /// Stores the answer to a request beside the conversation.
+    async fn end_aside(&mut self, outcome: &Result<(), UpstreamError>) -> Result<(), Problem> {
+        let mut payload = Map::from_iter([("kind".to_owned(), Value::from(ASIDE_ANSWER))]);
+        match outcome {
+            Ok(()) if self.is_cancelled => {
+                drop(payload.insert("error".into(), json!({ "message": "The request was cancelled." })));
+            }
+            Ok(()) => payload.extend(self.answer.clone()),
+            Err(error) => {
+                payload.insert("error".into(), json!({ "code": "agent_failed", "message": AGENT_FAILED }));
+                payload.insert("reason".into(), self.secrets.mask(&error.to_string()).into());
+            }
+        }
+        self.log_aside(payload.into()).await?;
+        self.acknowledge().await;
+        Ok(())
     }
 
     /// Answers the controls of a turn that did not begin.
@@ -374,16 +485,61 @@ impl Turn<'_> {
         };
         let except = is_new.then_some(&self.job.run);
         let conversation = conversation::read(app, &self.job.session, entry.history, except, &pending).await?;
+        let mut input = self.job.input.clone();
+        if let TurnInput::Messages { messages, .. } = &mut input {
+            // An AG-UI agent gets the parts as they are.
+            if entry.connector.name != ag_ui::CONNECTOR.name {
+                parts::check_known(messages)?;
+            }
+            *messages = parts::with_attachments(app, &self.job.session, std::mem::take(messages)).await?;
+        }
         Ok(UpstreamCall {
             session: self.job.session.clone(),
             run: self.job.run.clone(),
             history: conversation.history,
-            input: self.job.input.clone(),
+            input,
             memory: self.memory.clone(),
             user_headers: self.user_headers()?,
             nonce: (app.environment.random)(),
             own_ids: conversation.own_ids,
+            branch_start: self.branch_start.clone(),
         })
+    }
+
+    /// Copies the agent's state for a branch, and remembers the copy.
+    async fn copy_state(&mut self, call: &mut UpstreamCall) -> Result<(), UpstreamError> {
+        let mut attempt = 0;
+        let news = loop {
+            let Some(left) = call.left_turn() else { return Ok(()) };
+            let error = match self.agent.protocol.copy_state(call, left).await {
+                Ok(news) => break news,
+                Err(error) => error,
+            };
+            sleep(self.pause_before(error, &mut attempt)?).await;
+        };
+        if let Some(memory) = self.remember(news) {
+            let message = "The agent continues with a copy of its state at the point of the branch.";
+            let copied = json!({ "kind": "connector", "code": "agent_state_copied", "message": message, "severity": "info" });
+            let fact = json!({ "type": "diagnostic.changed", "audience": "dashboard", "payload": copied });
+            self.publisher.publish(&source::agent_ui::SOURCE, &lines(&[fact]), Some(memory)).await?;
+            call.memory = self.memory.clone();
+        }
+        Ok(())
+    }
+
+    /// The pause before the next attempt, or the failure if there is none.
+    fn pause_before(&self, error: UpstreamError, attempt: &mut u32) -> Result<Duration, UpstreamError> {
+        if error.code == ENDPOINT_UNREACHABLE {
+            self.agent.was_unreachable.notify_one();
+        }
+        let Some(hint) = error.retry.filter(|_| *attempt < self.agent.entry.limits.retries) else { return Err(error) };
+        let pause = match hint {
+            RetryHint::After(pause) => pause,
+            RetryHint::Backoff => BACKOFF_MIN * 2u32.saturating_pow(*attempt),
+        };
+        *attempt += 1;
+        tracing::info!(agent = %self.agent.entry.name, run = %self.job.run, %error, attempt, "a call is repeated");
+        Ok(pause.min(BACKOFF_MAX))
     }
 
     /// The headers of the user who sent the newest control, as far as the agent gets them.
@@ -454,23 +610,14 @@ impl Turn<'_> {
                 Ok(begun) => return Ok(Some(begun)),
                 Err(error) => error,
             };
-            if error.code == ENDPOINT_UNREACHABLE {
-                agent.was_unreachable.notify_one();
-            }
-            let Some(hint) = error.retry.filter(|_| attempt < self.agent.entry.limits.retries) else { return Err(error) };
-            let pause = match hint {
-                RetryHint::After(pause) => pause,
-                RetryHint::Backoff => BACKOFF_MIN * 2u32.saturating_pow(attempt),
-            };
-            attempt += 1;
-            tracing::info!(agent = %self.agent.entry.name, run = %self.job.run, %error, attempt, "a call is repeated");
+            let pause = self.pause_before(error, &mut attempt)?;
             tokio::select! {
                 biased;
                 () = cancelled(self.agent, commands, &mut self.late) => {
                     self.is_cancelled = true;
                     return Ok(None);
                 }
-                () = sleep(pause.min(BACKOFF_MAX)) => {}
+                () = sleep(pause) => {}
             }
         }
     }
@@ -478,8 +625,10 @@ impl Turn<'_> {
     /// Ends a call whose stream had no fact at all.
     async fn conclude_empty<T>(&mut self, mut upstream: Box<dyn Upstream>) -> Result<Option<T>, UpstreamError> {
         let last = upstream.conclude().await?;
-        self.acknowledge().await;
-        self.publish_native(&last).await?;
+        if self.job.aside.is_none() {
+            self.acknowledge().await;
+            self.publish_native(&last).await?;
+        }
         Ok(None)
     }
 
@@ -487,7 +636,11 @@ impl Turn<'_> {
     async fn store(&mut self, upstream: &mut dyn Upstream, facts: &[String]) -> Result<(), UpstreamError> {
         if !facts.is_empty() {
             self.resolve().await?;
-            let memory = self.remember(upstream.news());
+            let mut news = upstream.news();
+            if self.branch_start.take().is_some() {
+                news.session.insert(BRANCH_BEGUN.into(), true.into());
+            }
+            let memory = self.remember(news);
             self.publisher.publish(self.agent.source(), facts, memory).await.map_err(|problem| refused(problem, facts))?;
             self.acknowledge().await;
         }
@@ -572,10 +725,16 @@ impl Turn<'_> {
     }
 
     async fn try_end(&mut self, outcome: &Result<(), UpstreamError>) -> Result<(), Problem> {
+        if self.job.aside.is_some() {
+            return self.end_aside(outcome).await;
+        }
         let status = self.status().await?;
         if let Err(error) = outcome {
             let error = self.secrets.mask(&error.to_string()).into_owned();
             tracing::warn!(agent = %self.agent.entry.name, run = %self.job.run, error, "a turn failed");
+        }
+        if let (Err(UpstreamError { code: STATE_LOST, .. }), Some(BranchStart::State(left))) = (outcome, &self.branch_start) {
+            self.agent.note_lost_state(&left.run);
         }
         let facts = match outcome {
             _ if status.is_end() => Vec::new(),
@@ -603,8 +762,23 @@ fn refused(problem: Problem, facts: &[String]) -> UpstreamError {
     error
 }
 
+/// The most facts that an agent may send before its answer is a run.
+const ASIDE_FACTS_MAX: usize = 1024;
+
+/// Whether a draft says nothing to the readers of a thread: it only carries the answer to a request beside it.
+fn is_quiet(draft: &Draft) -> bool {
+    use EventType as E;
+    let is_of_run = matches!(
+        draft.event_type,
+        E::RunStarted | E::RunStatus | E::RunFinished | E::RunFailed | E::TaskChanged | E::DiagnosticChanged | E::MetricChanged
+    );
+    is_of_run && draft.phase != Phase::Waiting
+}
+
 /// What a run remembers: the control that began it.
 const CONTROL: &str = "control";
+/// What a branch remembers: that the agent has begun in it.
+const BRANCH_BEGUN: &str = "branchBegun";
 
 const GIVEN_UP: &str = "The agent no longer asks this. Nothing was decided.";
 
@@ -630,13 +804,23 @@ pub(super) fn cancelled_fact() -> Value {
     json!({ "type": "run.finished", "payload": { "status": "cancelled" } })
 }
 
+const STATE_LOST_SHOWN: &str =
+    "The agent no longer has its state at this point. Send the message again: the agent then gets the conversation in words.";
+const AGENT_FAILED: &str = "The agent failed. The operators can see why.";
+
 /// The end of a run whose call failed: the reason for operators, and for users that it failed.
 pub(super) fn failure_facts(error: &UpstreamError) -> Vec<Value> {
     let reason = json!({ "kind": "connector", "code": error.code, "message": error.reason, "severity": "error" });
-    let shown = json!({ "code": "agent_failed", "message": "The agent failed. The operators can see why." });
+    // What is wrong with a user's own file is for the user.
+    let is_of_user = error.code == parts::FILE_REFUSED;
+    let shown = match error.code {
+        parts::FILE_REFUSED => json!({ "code": error.code, "message": error.reason }),
+        STATE_LOST => json!({ "code": error.code, "message": STATE_LOST_SHOWN }),
+        _ => json!({ "code": "agent_failed", "message": AGENT_FAILED }),
+    };
     vec![
         json!({ "type": "diagnostic.changed", "audience": "dashboard", "payload": reason }),
-        json!({ "type": "run.failed", "payload": { "error": shown, "retryable": true } }),
+        json!({ "type": "run.failed", "payload": { "error": shown, "retryable": !is_of_user } }),
     ]
 }
 
@@ -686,6 +870,33 @@ impl ConnectedAgent {
             }
         }
         Ok(Remembered::default())
+    }
+
+    /// What the agent knows in a branch, by its last turn before the point.
+    pub fn fork_of(&self, left: Option<&LeftTurn>) -> Fork {
+        match left {
+            Some(left) if !self.lost_states.lock().contains(&left.run) => self.protocol.fork_of(left),
+            _ => Fork::Transcript,
+        }
+    }
+
+    /// With what the agent begins in a session. `None`: the session is no branch, or the agent has begun in it.
+    async fn branch_start(&self, session: &SessionId, memory: &Remembered) -> Result<Option<BranchStart>, Problem> {
+        let Some(origin) = self.app.logs.sessions().origin_of(session) else { return Ok(None) };
+        if memory.session.contains_key(BRANCH_BEGUN) {
+            return Ok(None);
+        }
+        let left = self.app.branches.left_turn(session, &self.entry.name, self.entry.connector.name).await?;
+        // The session that it left may have gone on since the branch began.
+        let left = left.filter(|left| origin.fork == Fork::State && self.fork_of(Some(left)) == Fork::State);
+        Ok(Some(left.map_or(BranchStart::Transcript, BranchStart::State)))
+    }
+
+    fn note_lost_state(&self, run: &RunId) {
+        let mut lost = self.lost_states.lock();
+        if lost.len() < LOST_STATES_MAX {
+            lost.insert(run.clone());
+        }
     }
 
     fn memory(&self, values: Remembered) -> AgentMemory {

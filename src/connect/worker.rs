@@ -8,7 +8,9 @@
 use super::call::{ActionReply, QuestionLife, TurnInput};
 use super::conversation::{self, PageResult};
 use super::error::UpstreamError;
+use super::parts::is_text_alone;
 use super::turn::{ConnectedAgent, HeldControl, LateReply, TurnCommand, TurnJob, cancelled_fact, failure_facts, given_up_fact};
+use crate::control::aside::Aside;
 use crate::control::{Answer, Claim, ClaimedControl};
 use crate::log::LogId;
 use crate::log::control::SupersededAction;
@@ -130,7 +132,7 @@ impl Worker {
             let session = summary.session_id.clone().unwrap_or_else(|| session_of(&run));
             // The headers of the call that was cut off are lost.
             if agent.protocol.can_rejoin(&memory) && agent.entry.forward_headers.is_empty() {
-                self.enqueue(TurnJob { run, session, input: TurnInput::Rejoin, controls: Vec::new() }).await;
+                self.enqueue(TurnJob { run, session, input: TurnInput::Rejoin, controls: Vec::new(), aside: None }).await;
             } else {
                 let why = "The server restarted in the middle of the run, and cannot read on.";
                 agent.publish(&run, Some(session), &failure_facts(&UpstreamError::new("server_restarted", why))).await?;
@@ -196,11 +198,26 @@ impl Worker {
             (None, Some(of)) => self.agent.tail(&of).await?.summary.session_id.clone().unwrap_or_else(|| session_of(&of)),
             (None, None) => session_of(&run),
         };
+        let aside = Aside::of(control.value.as_ref());
+        if let Some(reason) = aside.as_ref().and_then(|aside| self.refusal_of(aside, control.attempt)) {
+            self.agent.refuse(held, reason).await;
+            return Ok(());
+        }
         self.leave(&control.supersedes).await?;
         self.store_results(&session, &request.results).await?;
         let input = TurnInput::Messages { messages: request.messages, members: request.members };
-        self.enqueue(TurnJob { run, session, input, controls: vec![held.clone()] }).await;
+        self.enqueue(TurnJob { run, session, input, controls: vec![held.clone()], aside }).await;
         Ok(())
+    }
+
+    /// Why a request beside the conversation cannot go to the agent.
+    fn refusal_of(&self, aside: &Aside, attempt: u32) -> Option<String> {
+        if !self.agent.protocol.carries(aside.kind) {
+            let (name, what) = (self.agent.entry.connector.name, aside.request.keys().next().map_or("", String::as_str));
+            return Some(format!("{name} has no form for {what}, so the agent cannot get it."));
+        }
+        // No run tells whether the agent got it.
+        (attempt > 1).then(|| "The server may have sent the request to the agent before it restarted. Repeat it.".to_owned())
     }
 
     /// Ends the turns and the waiting runs whose questions a message superseded.
@@ -229,7 +246,7 @@ impl Worker {
             return Ok(());
         }
         let app = &self.agent.app;
-        let shown = Thread::find(app, session).await?.shown_activities(app, Audience::Internal).await?;
+        let shown = Thread::of_session(app, session).await?.shown_activities(app, Audience::Internal).await?;
         for result in results {
             let awaits = shown.iter().find(|shown| *shown.id == *result.call && shown.content.contains_key("awaits"));
             let Some(run) = awaits.and_then(|shown| RunId::new(shown.run.as_deref()?).ok()) else { continue };
@@ -260,7 +277,7 @@ impl Worker {
             let is_free = |job: &TurnJob| self.active.values().all(|turn| turn.session != job.session);
             let Some(job) = self.waiting.iter().position(is_free).and_then(|at| self.waiting.remove(at)) else { return };
             let pending = self.agent.app.logs.pending_actions();
-            let is_message = matches!(job.input, TurnInput::Messages { .. });
+            let is_message = matches!(job.input, TurnInput::Messages { .. }) && job.aside.is_none();
             if is_message && pending.holds_back(&LogId::Session(job.session.clone()), &self.agent.entry.name) {
                 for message in &job.controls {
                     self.agent.answer(message, Answer::Hold).await;
@@ -377,7 +394,8 @@ impl Worker {
                 let (controls, mut replies): (_, Vec<_>) = replies.into_values().unzip();
                 replies.extend(self.expired.remove(run).unwrap_or_default());
                 let session = tail.summary.session_id.clone().unwrap_or_else(|| session_of(run));
-                self.enqueue(TurnJob { run: run.clone(), session, input: TurnInput::Replies(replies), controls }).await;
+                let input = TurnInput::Replies(replies);
+                self.enqueue(TurnJob { run: run.clone(), session, input, controls, aside: None }).await;
             }
         }
         Ok(())
@@ -406,8 +424,13 @@ impl Worker {
 
     async fn steer(&mut self, run: Option<RunId>, held: &HeldControl) -> Result<(), Problem> {
         let turn = run.and_then(|run| self.active.get(&run));
-        let text =
-            conversation::request(held.value.as_ref(), held.id.as_str()).messages.into_iter().next().map(|message| message.text);
+        let message = conversation::request(held.value.as_ref(), held.id.as_str()).messages.into_iter().next();
+        if message.as_ref().is_some_and(|message| !is_text_alone(&message.content)) {
+            let why = "An agent at work gets text alone. Send the files with a new message.";
+            self.agent.refuse(held, why).await;
+            return Ok(());
+        }
+        let text = message.map(|message| message.text);
         let is_told =
             turn.zip(text).is_some_and(|(turn, text)| turn.commands.send(TurnCommand::Steer(held.clone(), text)).is_ok());
         if !is_told {

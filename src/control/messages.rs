@@ -1,15 +1,16 @@
 //! How a message meets the pending actions of its agent: it waits for them, supersedes them, or is refused.
 
+use super::aside::Aside;
 use super::rules::{ControlRequest, Expiry};
 use super::{ControlError, Requester};
 use crate::ingest::{Ingest, ServerAppend, WriterView};
 use crate::log::control::{ControlRecord, NOT_STARTED, SupersededAction, WaitTerms, closed_draft};
 use crate::log::pending_actions::{OpenAction, PendingActions};
 use crate::log::{LogId, StoreError};
-use crate::model::{ActionOutcome, Control};
+use crate::model::{ActionOutcome, Audience, Control};
 use std::collections::BTreeMap;
 
-/// Adds to a message's record what it waits for and what it supersedes.
+/// Adds to a message's record what it waits for and what it supersedes. A request beside the conversation does neither.
 ///
 /// `scope` is the session of the message, or its run if that has none. A decision that is under way stands: the message
 /// waits for it, as for an action that the requester cannot see.
@@ -24,6 +25,10 @@ pub(super) fn settle_waits(
     pending: &PendingActions,
     requester: &Requester,
 ) -> Result<(), ControlError> {
+    if record.control == Control::Send && Aside::of(record.value.as_ref()).is_some() {
+        record.audience = Audience::Internal;
+        return Ok(());
+    }
     let asked = match record.control {
         Control::Queue => Vec::new(),
         Control::Send => pending.of_agent(scope, &record.agent),

@@ -15,6 +15,7 @@
 //! a secret, the original stays in this process's memory until then. A claimant gets the original; after a restart it
 //! gets the redacted value with `redacted`. Headers for a connected agent ([`user_headers`]) are only in memory, too.
 
+pub mod aside;
 mod due;
 pub mod held;
 mod listing;
@@ -38,9 +39,7 @@ use crate::log::queues::{Due, LeaseTerms, LeasedControl, Queues, WorkRoom};
 use crate::log::sessions::SessionClaim;
 use crate::log::{LogId, StoreError};
 use crate::model::decided_by::{DecidedBy, Decider};
-use crate::model::{
-    ActionId, AgentId, Audience, Control, ControlId, OwnerId, RunId, Sequence, SessionId, SessionOwner, ThreadId,
-};
+use crate::model::{ActionId, AgentId, Audience, Control, ControlId, RunId, Sequence, SessionId, SessionOwner, ThreadId};
 use futures_util::future::join_all;
 use held::{HELD_SECRETS_SHARE_BYTES_MAX, HeldSecret, HeldSecrets, Holder};
 use http::HeaderMap;
@@ -284,22 +283,30 @@ async fn check_owner(
     request: &ControlRequest,
     requester: &Requester,
 ) -> Result<Option<SessionClaim>, ControlError> {
-    let (sessions, is_message) = (logs.sessions(), begins_session(&request.control));
-    let check = |owner: Option<&OwnerId>, quotas: &[Quota]| match is_message {
-        true => ingest.quotas().check(sessions, owner, quotas),
-        false => Ok(()),
-    };
-    let session = match log {
+    let quotas: &[Quota] = if begins_session(&request.control) { &[Quota::Turns, Quota::Bytes] } else { &[] };
+    match log {
         LogId::Run(_) => {
-            check(logs.log(log).await?.tail().summary.extension.owner.as_ref(), &[Quota::Turns, Quota::Bytes])?;
-            return Ok(None);
+            let owner = logs.log(log).await?.tail().summary.extension.owner.clone();
+            ingest.quotas().check(logs.sessions(), owner.as_ref(), quotas)?;
+            Ok(None)
         }
-        LogId::Session(session) => session,
-    };
-    let is_new = sessions.created_order(session).is_none();
-    if is_new && !is_message {
-        return Ok(None);
+        LogId::Session(session) if quotas.is_empty() && logs.sessions().created_order(session).is_none() => Ok(None),
+        LogId::Session(session) => claim_session(logs, ingest, session, requester, quotas).map(Some),
     }
+}
+
+/// Claims the session to which a requester adds, and which it may begin. The claim lasts until the addition is committed.
+///
+/// # Errors
+/// Whose the session is instead, or which of these quotas, or that of sessions, its owner has used up.
+pub fn claim_session(
+    logs: &Logs,
+    ingest: &Ingest,
+    session: &SessionId,
+    requester: &Requester,
+    quotas: &[Quota],
+) -> Result<SessionClaim, ControlError> {
+    let sessions = logs.sessions();
     let claim = sessions.claim(session, requester.owner.owner.as_ref());
     let owner = claim.as_ref().as_ref();
     // The request was authorized before the session was claimed.
@@ -309,11 +316,11 @@ async fn check_owner(
     if requester.owner.is_requested && *claim != requester.owner.owner {
         return Err(ControlError::OtherOwner(session.clone()));
     }
-    check(owner, &[Quota::Turns, Quota::Bytes])?;
-    if is_new {
-        check(owner, &[Quota::Sessions])?;
+    ingest.quotas().check(sessions, owner, quotas)?;
+    if !quotas.is_empty() && sessions.created_order(session).is_none() {
+        ingest.quotas().check(sessions, owner, &[Quota::Sessions])?;
     }
-    Ok(Some(claim))
+    Ok(claim)
 }
 
 fn format_timestamp(moment: i64) -> String {

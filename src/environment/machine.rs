@@ -52,3 +52,9 @@ pub fn hash_keys() -> RandomState {
 pub fn key_randomness() -> SystemRandom {
     SystemRandom::new()
 }
+
+/// Chooses the cryptography of TLS for the process. All code that makes a client or a server of TLS calls it first.
+pub fn install_crypto_provider() {
+    // Fails if one is installed already.
+    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+}

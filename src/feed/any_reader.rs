@@ -53,6 +53,42 @@ impl AnyReader {
         }
     }
 
+    /// The next frames of what was committed before this call, or [`TryNext::Idle`] if the reader has all of it.
+    ///
+    /// It waits at most for a flush. After the end of the only run it is [`TryNext::Busy`]. Dropping the future loses no
+    /// frame.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn read_committed(&mut self) -> Result<TryNext, StoreError> {
+        match self {
+            Self::One(reader) => {
+                let committed = reader.committed();
+                loop {
+                    match reader.read_on().await? {
+                        TryNext::Idle if reader.is_before(committed) => {
+                            if !reader.moved().await {
+                                return Ok(TryNext::Busy);
+                            }
+                        }
+                        other => return Ok(other),
+                    }
+                }
+            }
+            Self::Merged(reader) => reader.advance().await,
+            Self::Lists(_) => Ok(TryNext::Busy),
+        }
+    }
+
+    /// Where the reader of one log is; `None` for several logs, and before the log was written.
+    #[must_use]
+    pub fn position(&self) -> Option<Cursor> {
+        match self {
+            Self::One(reader) => reader.position(),
+            Self::Merged(_) | Self::Lists(_) => None,
+        }
+    }
+
     /// The next frames, if the reader has them now; see [`Reader::try_next`].
     pub fn try_next(&mut self) -> TryNext {
         match self {

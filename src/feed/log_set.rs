@@ -67,6 +67,14 @@ impl LogSet {
         }
     }
 
+    /// The own log of the session whose logs they are.
+    pub(super) fn session(&self) -> Option<LogId> {
+        match self {
+            Self::Named(_) => None,
+            Self::SessionLogs(of) => Some(LogId::Session(of.session.clone())),
+        }
+    }
+
     /// A log that stands for all of them.
     pub(super) fn first(&self) -> LogId {
         match self {

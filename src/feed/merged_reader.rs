@@ -16,7 +16,7 @@ use super::log_set::LogSet;
 use super::merged::{ALL_ROWS, order_position, sequence_at};
 use super::ring::{HYDRATION_BYTES_MAX, Hydrated, HydrationPass, last_framed_of};
 use super::{Feed, Frames, ReadRequest, ReplayState, StartAt, TryNext};
-use crate::encode::encoded::EncodedFrames;
+use crate::encode::encoded::{EncodedFrames, FrameBuffer};
 use crate::encode::native::Encoder;
 use crate::log::commit::{Log, Logs, Moves};
 use crate::log::{LogId, Store, StoreError};
@@ -98,6 +98,8 @@ enum Step {
     Frames(EncodedFrames),
     Load(Load),
     Wait,
+    /// One of the logs was erased, and its id is refused.
+    Erased(LogId),
 }
 
 /// What the reader needs from the store before its next frames.
@@ -208,6 +210,7 @@ impl MergedReader {
             match self.step() {
                 Step::Frames(frames) => return Ok(TryNext::Frames(frames)),
                 Step::Wait => return Ok(TryNext::Idle),
+                Step::Erased(log) => return Err(StoreError::Erased { log: log.to_string() }),
                 // Boxed: most readers wait, and should not reserve space for this.
                 Step::Load(load) => Box::pin(self.load(load)).await?,
             }
@@ -220,7 +223,7 @@ impl MergedReader {
         match self.step() {
             Step::Frames(frames) => TryNext::Frames(frames),
             Step::Wait => TryNext::Idle,
-            Step::Load(_) => TryNext::Busy,
+            Step::Load(_) | Step::Erased(_) => TryNext::Busy,
         }
     }
 
@@ -249,6 +252,9 @@ impl MergedReader {
                 self.active.sort_unstable();
                 self.active.dedup();
                 self.active.retain(|key| self.members.contains(*key));
+                if let Some(erased) = self.erased_member() {
+                    return Step::Erased(erased);
+                }
                 self.round = Some((now, 0));
             }
             let advanced = match self.request.frames {
@@ -264,6 +270,13 @@ impl MergedReader {
         }
     }
 
+    /// A log that was erased, of those that the client has named. The set of a session's logs shrinks instead.
+    fn erased_member(&self) -> Option<LogId> {
+        let named = || self.active.iter().map(|key| &self.members[*key].hub.log);
+        let is_erased = |log: &&Arc<Log>| self.feed.is_erased(&log.id) && log.tail().epoch.is_none();
+        self.membership.session().is_none().then(|| named().find(is_erased).map(|log| log.id.clone())).flatten()
+    }
+
     async fn load(&mut self, load: Load) -> Result<(), StoreError> {
         match load {
             Load::Logs => self.join().await,
@@ -274,9 +287,39 @@ impl MergedReader {
         }
     }
 
+    /// Whether the reader begins with nothing.
+    fn has_nothing(&self) -> bool {
+        match self.start {
+            StartAt::Start => true,
+            StartAt::Now => false,
+            StartAt::After(cursor) => cursor.epoch != self.store_epoch(),
+        }
+    }
+
+    /// Sends what a branch has of its ancestors, as snapshots. It never changes.
+    async fn push_frozen(&mut self) -> Result<(), StoreError> {
+        let Some(LogId::Session(session)) = self.membership.session() else { return Ok(()) };
+        if self.request.frames == Frames::Events {
+            return Ok(());
+        }
+        let filter = &self.request.filter;
+        for frozen in self.feed.frozen_logs(&session, MEMBERS_MAX).await? {
+            let (encoder, mut frames) = (Encoder::new(&frozen.log), FrameBuffer::new(frozen.epoch));
+            let activities = self.feed.frozen_activities(&frozen, filter.audience).await?;
+            for activity in activities.iter().filter(|activity| filter.accepts_activity(activity)) {
+                encoder.snapshot(&mut frames, activity.sequence, None, activity);
+            }
+            self.ready.copy(&frames.finish());
+        }
+        Ok(())
+    }
+
     /// Joins the new logs.
     async fn join(&mut self) -> Result<(), StoreError> {
         self.moves.mark_unchanged();
+        if let Some(erased) = self.membership.session().filter(|session| self.feed.is_erased(session)) {
+            return Err(StoreError::Erased { log: erased.to_string() });
+        }
         let logs = self.membership.logs();
         if logs.len() > MEMBERS_MAX {
             return Err(StoreError::TooManyLogs { count: logs.len(), limit: MEMBERS_MAX });
@@ -292,6 +335,9 @@ impl MergedReader {
             stays
         });
         let new: Vec<_> = logs.into_iter().filter(|log| !self.keys.contains_key(log)).collect();
+        if !self.is_joined && self.has_nothing() {
+            self.push_frozen().await?;
+        }
         for log in self.feed.logs.open_all(&new).await? {
             let (id, key, moves) = (log.id.clone(), self.members.vacant_key(), &self.moves);
             let join = |log: &Log, listeners: &mut Listeners| {

@@ -19,6 +19,7 @@ pub mod folds;
 mod history;
 mod hub;
 mod last_seen;
+pub mod lineage;
 mod log_set;
 pub mod merged;
 pub mod merged_reader;
@@ -136,6 +137,7 @@ impl Feed {
         // Weak: the flusher ends when the committer does.
         let _ = self.moved.set(moved.downgrade());
         let (grown, checkpoints) = mpsc::unbounded_channel();
+        let feed = self.clone();
         let answering = async move {
             while let Some(group) = groups.recv().await {
                 for (ack, result) in group.acks {
@@ -147,6 +149,9 @@ impl Feed {
                 }
                 for log in group.grown {
                     let _ = grown.send(log);
+                }
+                for log in group.erased {
+                    feed.forget(&log).await;
                 }
             }
         };
@@ -240,9 +245,14 @@ impl Feed {
         (hub, joined, tail)
     }
 
+    /// Whether the id of a log or of a session is refused, because it was erased.
+    fn is_erased(&self, id: &LogId) -> bool {
+        self.logs.server_state().erased().get(id).is_some()
+    }
+
     /// Drops all cached data of an erased log.
     ///
-    /// After that its readers receive nothing more of it; they wait for its next epoch.
+    /// After that its readers receive nothing more of it. They wait for its next epoch, or end if its id is refused.
     pub async fn forget(self: &Arc<Self>, id: &LogId) {
         self.pages.retain(|page, _| page.log != *id);
         let Some(hub) = self.hubs.get(id).map(|hub| hub.clone()) else { return };

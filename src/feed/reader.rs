@@ -50,6 +50,8 @@ enum Replay {
     Never,
     /// The activities at the reader's position on its way to the tail; rebuilt from the log if absent.
     On(Option<Box<ReplayState>>),
+    /// As before, also each time that the reader has fallen behind: no snapshot replaces any change.
+    Always(Option<Box<ReplayState>>),
 }
 
 impl Drop for Reader {
@@ -75,6 +77,8 @@ enum Step {
     /// Build the fold first.
     BuildFold,
     Wait,
+    /// The log was erased, and its id is refused.
+    Erased,
 }
 
 impl Reader {
@@ -121,6 +125,15 @@ impl Reader {
         }
     }
 
+    /// Sends every change after the reader's position as a delta, however slow the reader is.
+    ///
+    /// One that fell behind reads the log. If a compaction has deleted changes of the log, the reader ends.
+    #[must_use]
+    pub fn with_every_change(mut self) -> Self {
+        self.replay = Replay::Always(None);
+        self
+    }
+
     /// Sends the activities at the reader's position as one consistent snapshot, each activity once.
     ///
     /// Clients that show them all at once need this. The reader then holds all of them in memory.
@@ -162,8 +175,28 @@ impl Reader {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn next(&mut self) -> Result<Option<EncodedFrames>, StoreError> {
+        loop {
+            match self.read_on().await? {
+                TryNext::Frames(frames) => return Ok(Some(frames)),
+                TryNext::Busy => return Ok(None),
+                TryNext::Idle => {
+                    if !self.moved().await {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next frames, or [`TryNext::Idle`] where the view's last flush ends. It reads the log, but waits for no commit.
+    ///
+    /// After the run's end it is [`TryNext::Busy`]. Dropping the future loses no frame.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn read_on(&mut self) -> Result<TryNext, StoreError> {
         if self.is_done {
-            return Ok(None);
+            return Ok(TryNext::Busy);
         }
         // The steps that read the log are boxed: most readers wait, and should not reserve space for their state.
         loop {
@@ -171,33 +204,50 @@ impl Reader {
                 moved.mark_unchanged();
             }
             match self.step() {
-                Step::Frames(frames) => return Ok(Some(frames)),
+                Step::Frames(frames) => return Ok(TryNext::Frames(frames)),
                 Step::Last(frames) => {
                     self.is_done = true;
-                    return Ok(Some(frames));
+                    return Ok(TryNext::Frames(frames));
                 }
                 Step::Page { epoch, through, is_ring_miss } => {
                     self.feed.counts.ring_misses.add(u64::from(is_ring_miss));
                     if let Some(frames) = Box::pin(self.catch_up(epoch, through)).await? {
-                        return Ok(Some(frames));
+                        return Ok(TryNext::Frames(frames));
                     }
                 }
                 Step::Replay(epoch) => {
                     if let Some(frames) = Box::pin(self.replay(epoch)).await? {
-                        return Ok(Some(frames));
+                        return Ok(TryNext::Frames(frames));
+                    }
+                    if self.is_done {
+                        return Ok(TryNext::Busy);
                     }
                 }
                 Step::BuildFold => {
                     let hub = self.hub.clone();
                     Box::pin(self.feed.build_fold(&hub, hub.view(self.audience, self.frames))).await?;
                 }
-                Step::Wait => {
-                    if !self.moved().await {
-                        return Ok(None);
-                    }
-                }
+                Step::Wait => return Ok(TryNext::Idle),
+                Step::Erased => return Err(StoreError::Erased { log: self.hub.log.id.to_string() }),
             }
         }
+    }
+
+    /// The epoch and the end of the log now.
+    pub(super) fn committed(&self) -> (Option<Epoch>, Sequence) {
+        let tail = self.hub.log.tail();
+        (tail.epoch, tail.last)
+    }
+
+    /// Whether the reader lacks something that was committed up to there.
+    pub(super) fn is_before(&self, (epoch, last): (Option<Epoch>, Sequence)) -> bool {
+        epoch.is_some() && epoch == self.committed().0 && (self.epoch != epoch || self.after < last)
+    }
+
+    /// Where the reader is; `None` before its log was written.
+    #[must_use]
+    pub fn position(&self) -> Option<Cursor> {
+        self.epoch.map(|epoch| Cursor::at(epoch, self.after))
     }
 
     /// The next frames, if the reader has them without reading the log.
@@ -212,7 +262,7 @@ impl Reader {
                 TryNext::Frames(frames)
             }
             Step::Wait => TryNext::Idle,
-            Step::Page { .. } | Step::Replay(_) | Step::BuildFold => TryNext::Busy,
+            Step::Page { .. } | Step::Replay(_) | Step::BuildFold | Step::Erased => TryNext::Busy,
         }
     }
 
@@ -273,7 +323,7 @@ impl Reader {
             // the activities at that time.
             self.is_hydrated = !self.is_filtered();
             self.pass = None;
-            if let Replay::On(state) = &mut self.replay {
+            if let Replay::On(state) | Replay::Always(state) = &mut self.replay {
                 // A reader that does not read keeps its position, and no activities.
                 *state = None;
                 self.is_hydrated = false;
@@ -291,6 +341,9 @@ impl Reader {
             return Step::BuildFold;
         }
         let Some(epoch) = ring.epoch else {
+            if self.feed.is_erased(&hub.log.id) {
+                return Step::Erased;
+            }
             if self.is_hydrated {
                 return Step::Wait;
             }
@@ -307,7 +360,7 @@ impl Reader {
             }
             _ => self.epoch = Some(epoch),
         }
-        if let (Replay::On(_), false) = (&self.replay, self.is_hydrated) {
+        if let (Replay::On(_) | Replay::Always(_), false) = (&self.replay, self.is_hydrated) {
             // The replay continues until it reaches the ring; live frames follow.
             if self.after < ring.through {
                 return Step::Replay(epoch);
@@ -320,7 +373,12 @@ impl Reader {
             }
             self.feed.counts.ring_misses.add(u64::from(self.is_hydrated));
             self.is_hydrated = false;
-            self.replay = Replay::Never;
+            let is_always = matches!(self.replay, Replay::Always(_));
+            if is_always && self.after < ring.base {
+                return Step::Replay(epoch);
+            }
+            // The state of the log at the reader's position is not needed while it follows the ring.
+            self.replay = if is_always { Replay::Always(None) } else { Replay::Never };
             let filter = self.filter.of_frames(self.frames);
             let (frames, hydrated) = ring.hydrate(&hub.encoder, self.after, filter, &mut self.pass, self.page_bytes_max);
             if let Some(Hydrated { through, framed }) = hydrated {
@@ -383,7 +441,7 @@ impl Reader {
         self.prev = Some(Sequence::NONE);
         self.is_hydrated = self.frames == Frames::Events;
         self.pass = None;
-        if let Replay::On(state) = &mut self.replay {
+        if let Replay::On(state) | Replay::Always(state) = &mut self.replay {
             *state = None;
         }
         self.hub.encoder.reset(epoch, reason)
@@ -419,9 +477,14 @@ impl Reader {
 
     /// The frames of a page of the log as deltas; `None` if the page has none for this reader.
     async fn replay(&mut self, epoch: Epoch) -> Result<Option<EncodedFrames>, StoreError> {
-        let Replay::On(state) = &mut self.replay else { return Ok(None) };
+        let (Replay::On(state) | Replay::Always(state)) = &mut self.replay else { return Ok(None) };
         let state = state.take();
-        let Some(page) = self.feed.replay(&self.hub, epoch, &self.filter, self.after, state).await? else {
+        let page = self.feed.replay(&self.hub, epoch, &self.filter, self.after, state).await?;
+        if matches!(self.replay, Replay::Always(_)) && self.hub.log.compaction_count() > 0 {
+            self.is_done = true;
+            return Ok(None);
+        }
+        let Some(page) = page else {
             if self.after > Sequence::NONE {
                 // No deltas lead from the reader's activities to the current ones; it gets snapshots.
                 self.replay = Replay::Never;
@@ -433,7 +496,9 @@ impl Reader {
             return Ok(None);
         }
         self.after = page.last;
-        self.replay = Replay::On(Some(page.state));
+        if let Replay::On(state) | Replay::Always(state) = &mut self.replay {
+            *state = Some(page.state);
+        }
         Ok(page.frames)
     }
 
@@ -448,7 +513,7 @@ impl Reader {
     }
 
     /// Waits for the view's next flush. Returns false if none will come.
-    async fn moved(&mut self) -> bool {
+    pub(super) async fn moved(&mut self) -> bool {
         match &mut self.place {
             Waking::Woken(moved) => moved.changed().await.is_ok(),
             Waking::Following(..) => unreachable!("a reader that follows another task's wakes is not awaited"),

@@ -4,12 +4,15 @@ use super::last_seen::LastSeen;
 use super::*;
 use crate::encode::encoded::EncodedFrames;
 use crate::log::commit::{Submission, Summary};
+use crate::log::erased::ErasedRecord;
 use crate::log::journal::MemoryJournal;
 use crate::log::memory::MemoryStore;
 use crate::log::row::Row;
+use crate::log::server_state::EntryChange;
 use crate::log::{Append, META, Store};
 use crate::model::{Audience, Epoch, RunId, Sequence, SessionId};
 use bytes::Bytes;
+use futures_util::FutureExt;
 use std::sync::atomic::AtomicUsize;
 use std::task::Wake;
 use tokio::sync::oneshot;
@@ -424,4 +427,59 @@ async fn a_reader_of_too_many_logs_gets_the_limit() {
     let error = reader.next().await.unwrap_err();
     assert!(matches!(error, StoreError::TooManyLogs { count: 16_385, limit: merged_reader::MEMBERS_MAX }), "{error}");
     assert!(feed.hubs.is_empty(), "no log was opened");
+}
+
+/// Has the server refuse the id of a log, as an erasure does first.
+async fn refuse(logs: &Logs, groups: &mut mpsc::UnboundedReceiver<CommittedGroup>, log: &LogId) {
+    let record = ErasedRecord { until: i64::MAX, session: None, owner: None, is_reusable: false };
+    let change = EntryChange::set(&ErasedRecord::key(log), &record);
+    let server = logs.log(&LogId::of_server()).await.unwrap();
+    let summary = Summary::default();
+    let append = Append {
+        log: server.id.clone(),
+        epoch: Epoch::from_random(1),
+        expected: Sequence::NONE,
+        last: Sequence::NONE,
+        rows: Bytes::new(),
+        blobs: Vec::new(),
+        state: vec![(change.key, change.value), (Bytes::from_static(META), Some(summary.save()))],
+    };
+    let (ack, _durable) = oneshot::channel();
+    logs.submit(Submission {
+        log: server,
+        appends: vec![append],
+        summary: Arc::new(summary),
+        chain: Arc::default(),
+        index: 0,
+        ack,
+    });
+    groups.recv().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reader_of_an_erased_log_ends_if_the_id_is_refused_and_waits_for_its_next_epoch_if_not() {
+    for (frames, is_refused) in [Frames::Activities, Frames::Events].into_iter().flat_map(|of| [(of, true), (of, false)]) {
+        let (feed, logs, mut groups) = open();
+        let log = logs.log(&run("r")).await.unwrap();
+        write(&logs, &mut groups, &log).await;
+        let request = ReadRequest { frames, ..activities() };
+        let mut of_one = feed.read(&log.id, request.clone(), StartAt::Start).await.unwrap();
+        let mut of_several = feed.read_merged(LogSet::Named(vec![run("other"), log.id.clone()]), request, StartAt::Start);
+        // The first reader reads the log on its way to the end, so its future is not ready at once.
+        while let Ok(frames) = tokio::time::timeout(Duration::from_millis(100), of_one.next()).await {
+            frames.unwrap().expect("the run has not ended");
+        }
+        while matches!(of_several.advance().await.unwrap(), TryNext::Frames(_)) {}
+        if is_refused {
+            refuse(&logs, &mut groups, &log.id).await;
+        }
+        logs.erase(&log).await.unwrap();
+        feed.forget(&log.id).await;
+        if is_refused {
+            let is_erased = |error: StoreError| matches!(&error, StoreError::Erased { log } if log.contains("run r"));
+            assert!(is_erased(of_one.next().await.unwrap_err()) && is_erased(of_several.next().await.unwrap_err()), "{frames:?}");
+        } else {
+            assert!(of_one.next().now_or_never().is_none() && of_several.next().now_or_never().is_none(), "{frames:?}");
+        }
+    }
 }

@@ -11,10 +11,10 @@ use crate::log::commit::Summary;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState, WaitProgress, WaitState};
 use crate::log::question::{Question, QuestionState};
 use crate::log::server_state::EntryChange;
-use crate::log::{LogId, StoreError};
+use crate::log::{Blob, LogId, StoreError};
 use crate::model::fact::RunFact;
 use crate::model::halves::Halves;
-use crate::model::{ActionId, AgentId, Audience, ControlId, Draft, EventType, Ids, Owner, RunId, ToolCallId};
+use crate::model::{ActionId, AgentId, Audience, ControlId, Draft, Epoch, EventType, Ids, Owner, RunId, ToolCallId};
 use crate::source::ledger::Ledger;
 use crate::waits::WaitingAction;
 use serde_json::json;
@@ -60,6 +60,7 @@ impl Verdict {
 pub struct WriterView<'d> {
     /// Whether the log was ever written.
     pub is_written: bool,
+    pub epoch: Epoch,
     pub summary: &'d Summary,
     /// See [`Log::last_activity`](crate::log::commit::Log::last_activity).
     pub last_activity: Option<u64>,
@@ -158,6 +159,8 @@ pub struct ServerAppend {
     pub owner: BeginOwner,
     /// Changes of the server's own state, for the log of the server.
     pub entries: Vec<EntryChange>,
+    /// Bodies to which no envelope refers yet, and removals of such.
+    pub blobs: Vec<Blob>,
 }
 
 impl ServerAppend {
@@ -169,15 +172,17 @@ impl ServerAppend {
 
     /// Adds another append after this one.
     pub fn extend(&mut self, other: Self) {
-        let Self { drafts, controls, waits, owner: _, entries } = other;
+        let Self { drafts, controls, waits, owner: _, entries, blobs } = other;
         self.drafts.extend(drafts);
         self.controls.extend(controls);
         self.waits.extend(waits);
         self.entries.extend(entries);
+        self.blobs.extend(blobs);
     }
 
     const fn is_empty(&self) -> bool {
-        self.drafts.is_empty() && self.controls.is_empty() && self.waits.is_empty() && self.entries.is_empty()
+        let Self { drafts, controls, waits, owner: _, entries, blobs } = self;
+        drafts.is_empty() && controls.is_empty() && waits.is_empty() && entries.is_empty() && blobs.is_empty()
     }
 }
 
@@ -277,8 +282,8 @@ impl Ingest {
 
 impl LogWriter {
     fn view(&self, last_activity: Option<u64>) -> WriterView<'_> {
-        let Self { is_written, summary, controls, questions, ledger, memories, .. } = self;
-        WriterView { is_written: *is_written, summary, last_activity, controls, questions, ledger, memories }
+        let Self { is_written, epoch, summary, controls, questions, ledger, memories, .. } = self;
+        WriterView { is_written: *is_written, epoch: *epoch, summary, last_activity, controls, questions, ledger, memories }
     }
 
     /// Adds envelopes and controls, and leaves the appends in the outbox.
@@ -286,7 +291,7 @@ impl LogWriter {
         self.is_used = true;
         // Until the append is complete: a panic leaves the writer in this state.
         self.state = WriterState::Lost;
-        let ServerAppend { mut drafts, controls, waits, owner, entries } = addition;
+        let ServerAppend { mut drafts, controls, waits, owner, entries, blobs } = addition;
         self.server_entries = entries;
         for record in controls {
             self.note_decision(&record);
@@ -313,7 +318,10 @@ impl LogWriter {
         let context = StampContext { given: &given, source: None, policy, environment, now, halves, publisher: None };
         let mut stamped = self.begin_stamp(context, drafts.len());
         self.stamp(&mut drafts, 0, context, &mut stamped);
-        let rows = self.end_stamp(stamped).rows;
+        let mut rows = self.end_stamp(stamped).rows;
+        for blob in blobs {
+            rows.push_blob(blob);
+        }
         if awaits_owner {
             self.settle_owner(core.logs.sessions(), &owner);
         }

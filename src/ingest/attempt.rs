@@ -57,6 +57,7 @@ impl AttemptStarts {
                 | E::ControlChanged
                 | E::ActionReminded
                 | E::ActionEscalated
+                | E::FeedbackGiven
                 | E::DiagnosticChanged
                 | E::MetricChanged
         );

@@ -3,9 +3,10 @@
 use super::pending::{ATTEMPTS_MAX, Commit};
 use super::writer::{LogWriter, WriterState};
 use super::{Ingest, WriterSlot};
-use crate::log::commit::{CompactionState, Tail};
+use crate::log::commit::{CompactionState, Summary, Tail};
 use crate::log::hash_chain::StateEntry;
 use crate::log::{Compaction, LogId, META, RewrittenAppend, StoreError};
+use crate::model::Sequence;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -16,8 +17,10 @@ pub struct CompactionPlan {
     /// Per audience, the number of visible rows that the compaction removes.
     pub unseen: [u64; 3],
     pub compacted: CompactionState,
-    /// The entry of the hash chain that says which rows go.
-    pub removed: Option<StateEntry>,
+    /// How far the log is archived.
+    pub archived_through: Sequence,
+    /// State entries that change with it, such as the one of the hash chain that says which rows go.
+    pub state: Vec<StateEntry>,
 }
 
 impl Ingest {
@@ -83,8 +86,9 @@ impl Ingest {
         let turn = self.core.logs.begin_rewrite(&self.core.logs.log(id).await?).await;
         let (_retired_writer, mut commit, mut summary) = {
             let (slot, mut writer) = self.writer(id).await?;
-            let stands = (writer.epoch, writer.summary.last_sequence, writer.summary.compacted);
-            if !writer.is_written || stands != (epoch, found.last, found.summary.compacted) {
+            let stand = |summary: &Summary| (summary.last_sequence, summary.compacted, summary.extension.archived_through);
+            let is_as_found = writer.epoch == epoch && stand(&writer.summary) == stand(&found.summary);
+            if !writer.is_written || !is_as_found {
                 return Ok(false);
             }
             let (retired_writer, commit) = self.retire(slot, &mut writer);
@@ -98,8 +102,9 @@ impl Ingest {
             *count = count.saturating_sub(unseen);
         }
         summary.compacted = plan.compacted;
+        summary.extension.archived_through = plan.archived_through;
         let meta = (Bytes::from_static(META), Some(summary.save()));
-        let state = std::iter::once(meta).chain(plan.removed).collect();
+        let state = std::iter::once(meta).chain(plan.state).collect();
         let compaction = Compaction { log: id.clone(), epoch, last: found.last, appends: plan.appends, state };
         self.core.logs.compact(turn, compaction, Arc::new(summary)).await
     }

@@ -66,7 +66,7 @@ pub use maintenance::CompactionPlan;
 pub use pending::{Admitted, Pending};
 pub use quotas::{OwnerQuotas, Quota, QuotaExceeded};
 pub use receipt::{IngestError, OutOfScope, Receipt, VIOLATIONS_MAX};
-pub use stamp::BlobMeta;
+pub use stamp::{BlobMeta, new_blob_id};
 pub use writer::unreadable_entries;
 
 use crate::environment::Environment;
@@ -407,9 +407,10 @@ impl Core {
         }
         for append in pending.iter().flat_map(|(appends, _)| appends) {
             self.counts.envelopes.add(append.last.0 - append.expected.0);
-            if !append.blobs.is_empty() {
-                self.counts.blobs.add(append.blobs.len() as u64);
-                self.counts.blob_bytes.add(append.blobs.iter().map(|blob| blob.body.len() as u64).sum());
+            // Neither removals nor bodies that move to the archive are new.
+            for blob in append.blobs.iter().filter(|blob| !blob.body.is_empty()) {
+                self.counts.blobs.add(1);
+                self.counts.blob_bytes.add(blob.body.len() as u64);
             }
         }
     }

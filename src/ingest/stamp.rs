@@ -12,15 +12,19 @@ use crate::environment::Environment;
 use crate::guard::{Guarded, Policy};
 use crate::log::commit::{Preview, Summary, SummaryExtension, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction, PendingDetail, WaitState};
-use crate::log::{Blob, LogId, StoreError};
+use crate::log::figures::RunFigures;
+use crate::log::question::QuestionState;
+use crate::log::{Blob, LogId, LogKind, StoreError};
+use crate::model::a2ui;
+use crate::model::branch::{BranchOrigin, FORK, HEAD, PARENT};
 use crate::model::decided_by::{DECIDED_BY, DecidedBy, RESOLVED_BY, UPDATED_BY, by_runtime, is_by_runtime};
 use crate::model::fact::RunFact;
 use crate::model::halves::Halves;
 use crate::model::time::parse_time;
 use crate::model::visibility::{self, Visibility};
 use crate::model::{
-    ActionId, Audience, BlobId, Control, ControlId, Draft, Envelope, EventType, Ids, MemberRef, Payload, Phase, ReceivedAt,
-    RunId, Sequence, SessionId, WordsFact,
+    ActionId, ActionOutcome, Audience, BlobId, Control, ControlId, Draft, Envelope, EventType, Ids, MemberRef, Payload, Phase,
+    ReceivedAt, RunId, Sequence, SessionId, WordsFact,
 };
 use crate::source::agent_ui;
 use crate::source::ledger::{Ledger, RunState, Violation};
@@ -28,6 +32,7 @@ use crate::waits::approvals_of;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// The time and the rules for making rows.
@@ -65,6 +70,7 @@ pub(super) struct Stamped {
 impl LogWriter {
     /// Begins to stamp about this many drafts.
     pub fn begin_stamp(&mut self, context: StampContext<'_>, drafts: usize) -> Stamped {
+        self.begin_figures(context.source);
         self.event_ids.millis = u64::try_from(context.now.as_millisecond()).unwrap_or(0);
         let before = (self.summary.seen_last, self.summary.last_sequence);
         let received_at = ReceivedAt::from(context.now).to_string().into();
@@ -73,15 +79,25 @@ impl LogWriter {
         stamped
     }
 
+    /// Begins the figures of a run, or names its source.
+    fn begin_figures(&mut self, source: Option<&'static str>) {
+        if self.id.kind() != LogKind::Run {
+            return;
+        }
+        let is_whole = self.summary.last_sequence == Sequence::NONE;
+        match (&mut self.summary.figures, source) {
+            (figures @ None, _) => *figures = Some(Arc::new(RunFigures::begin(source, is_whole))),
+            (Some(figures), Some(source)) if figures.source().is_none() => Arc::make_mut(figures).name_source(source),
+            _ => {}
+        }
+    }
+
     /// Runs ledger, guard and encoder: the drafts of one fact become encoded rows.
     ///
     /// `index` is the index of the fact.
     pub fn stamp(&mut self, drafts: &mut Vec<Draft>, index: u64, context: StampContext<'_>, stamped: &mut Stamped) {
         let StampContext { given, source, policy, environment, halves, .. } = context;
-        let mut new_blob_id = || {
-            let random = Uuid::from_u128((environment.random)());
-            BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are a valid id")
-        };
+        let mut new_blob_id = || new_blob_id(environment);
         for draft in &mut *drafts {
             draft.ids.fill_from(given);
             let agent = draft.ids.agent.as_ref();
@@ -101,7 +117,12 @@ impl LogWriter {
             if source.is_some() {
                 self.attribute(draft, context.now);
             }
-            match self.ledger.record(draft, index).or_else(|| unreadable_wait(draft, index)) {
+            match self
+                .ledger
+                .record(draft, index)
+                .or_else(|| unreadable_wait(draft, index))
+                .or_else(|| unreadable_surface(draft, index))
+            {
                 Some(violation) if stamped.violations.len() < VIOLATIONS_MAX => stamped.violations.push(violation),
                 Some(_) => stamped.violations_omitted += 1,
                 None => {}
@@ -174,8 +195,8 @@ impl LogWriter {
         if matches!(draft.event_type, EventType::SessionOpened | EventType::SessionHydrated | EventType::SessionUpdated) {
             self.keep_from_persons(draft);
         }
-        if matches!(draft.event_type, EventType::ActionReminded | EventType::ActionEscalated) {
-            // Only the server reminds.
+        if matches!(draft.event_type, EventType::ActionReminded | EventType::ActionEscalated | EventType::FeedbackGiven) {
+            // Only the server reminds, and only it knows who gave feedback.
             draft.payload = Payload::empty(&draft.event_type);
             draft.extra.clear();
         }
@@ -198,7 +219,8 @@ impl LogWriter {
         }
         let has_title = matches!(self.id, LogId::Session(_)) && self.summary.extension.title.is_some();
         let title = has_title.then_some(("title", "sourceTitle"));
-        for (member, becomes) in title.into_iter().chain([("archived", "sourceArchived")]) {
+        let others = [("archived", "sourceArchived"), (PARENT, "sourceParent"), (FORK, "sourceFork"), (HEAD, "sourceHead")];
+        for (member, becomes) in title.into_iter().chain(others) {
             if let Some(claimed) = take(draft, member) {
                 draft.payload.insert(becomes, claimed);
             }
@@ -257,7 +279,7 @@ impl RowEncoder<'_> {
         }
         let views = scratch.write(&envelope, visibilities, self.ledger);
         rows.push(sequence, self.summary.seen_last, views, is_decision(&envelope.draft));
-        let is_news = !is_by_person(&envelope.draft);
+        let is_news = !is_by_person(&envelope.draft) && envelope.draft.event_type != EventType::FeedbackGiven;
         for (i, view) in views.iter().enumerate() {
             if view.is_some() {
                 if is_news {
@@ -284,12 +306,13 @@ impl RowEncoder<'_> {
                     LogId::Run(run) => (Some(run), None),
                     LogId::Session(session) => (None, Some(session)),
                 };
-                let meta = BlobMeta { audience: readable, media_type: body.media_type.into(), run, session };
-                let meta = serde_json::to_vec(&meta).expect("plain data serializes").into();
-                rows.push_blob(Blob { id: body.id, meta, body: body.bytes });
+                let media_type = body.media_type.into();
+                let meta = BlobMeta { audience: readable, media_type, run, session, attachment: None };
+                rows.push_blob(Blob { id: body.id, meta: meta.save(), body: body.bytes });
             }
         }
         self.summary.last_sequence = sequence;
+        self.note_figures(&envelope, visibilities);
         self.questions.place(&envelope);
         if let Some(asked) = PendingAction::of(&envelope.draft) {
             let asked_at = i64::try_from(self.event_ids.millis).unwrap_or(i64::MAX);
@@ -326,6 +349,40 @@ impl RowEncoder<'_> {
 }
 
 impl RowEncoder<'_> {
+    /// Notes what an envelope adds to the figures of its run.
+    fn note_figures(&mut self, envelope: &Envelope, visibilities: [Visibility; 3]) {
+        let draft = &envelope.draft;
+        let adds = matches!(draft.event_type, EventType::MetricChanged | EventType::ActionResolved);
+        if !adds || !self.summary.figures.as_ref().is_some_and(|figures| figures.is_whole()) {
+            return;
+        }
+        let waited = self.waited(draft);
+        let Some(figures) = self.summary.figures.as_mut().map(Arc::make_mut) else { return };
+        let is_seen = visibilities.map(|seen| matches!(seen, Visibility::Body | Visibility::Trimmed));
+        match draft.event_type {
+            EventType::MetricChanged => figures.measure(draft, is_seen),
+            _ => waited.into_iter().for_each(|waited| figures.add_wait(waited, is_seen)),
+        }
+    }
+
+    /// How long an action waited that is decided now, in milliseconds.
+    ///
+    /// The server names when a control decided; a runtime that resolves its action decides then. What ended an action
+    /// without a decision is no wait for one.
+    fn waited(&self, draft: &Draft) -> Option<u64> {
+        let action = draft.ids.action.as_ref().filter(|_| draft.event_type == EventType::ActionResolved)?;
+        let without_decision = [ActionOutcome::Cancelled, ActionOutcome::Expired, ActionOutcome::Superseded];
+        if without_decision.iter().any(|outcome| draft.text("outcome") == Some(outcome.as_str())) {
+            return None;
+        }
+        self.questions.get(action).filter(|question| question.state == QuestionState::Pending)?;
+        let asked = self.summary.extension.actions.get(action)?.asked_at;
+        let decided = draft.payload.get(DECIDED_BY).map(MemberRef::into_value);
+        let decided = decided.and_then(|decided| decided["at"].as_str()?.parse::<jiff::Timestamp>().ok());
+        let decided = decided.map_or(i64::try_from(self.event_ids.millis).ok()?, jiff::Timestamp::as_millisecond);
+        Some(u64::try_from(decided - asked).unwrap_or(0))
+    }
+
     /// Names the tool of pending actions that were asked before their call named it.
     fn name_tool(&mut self, draft: &Draft) {
         let is_call = matches!(draft.event_type, EventType::ToolStarted | EventType::ToolArgs);
@@ -339,9 +396,10 @@ impl RowEncoder<'_> {
     }
 }
 
-/// Whether a person renamed or archived the session. Of other drafts, none has the member: only the server writes it.
+/// Whether a person began, renamed, archived or changed the session. Of other drafts, none has the member: only the server
+/// writes it.
 fn is_by_person(draft: &Draft) -> bool {
-    draft.event_type == EventType::SessionUpdated && draft.payload.contains_key(UPDATED_BY)
+    matches!(draft.event_type, EventType::SessionOpened | EventType::SessionUpdated) && draft.payload.contains_key(UPDATED_BY)
 }
 
 /// Whether the draft decides an action, or reports that a runtime did.
@@ -390,6 +448,28 @@ fn unreadable_wait(draft: &Draft, index: u64) -> Option<Violation> {
     Some(Violation { index, code, event_type: draft.event_type.as_str().into(), thing: format!("action:{action}") })
 }
 
+/// Names the first A2UI message of a fact that cannot be read. The others count.
+fn unreadable_surface(draft: &Draft, index: u64) -> Option<Violation> {
+    let has_activity = matches!(draft.event_type, EventType::StateSnapshot | EventType::StateDelta | EventType::ToolProgress);
+    if !has_activity || draft.text("activityType") != Some(a2ui::ACTIVITY_TYPE) {
+        return None;
+    }
+    let content = draft.member("content").map(MemberRef::into_value);
+    let patch = draft.member("patch").map(MemberRef::into_value);
+    let (at, why) = match (content, patch) {
+        (Some(content), _) => a2ui::fault(content.get(a2ui::OPERATIONS)?)?,
+        (None, Some(patch)) => {
+            let appended = |of: &&Value| of["path"].as_str().is_some_and(|path| path.starts_with("/a2ui_operations/"));
+            let appended = patch.as_array()?.iter().filter(appended).filter_map(|of| of.get("value").cloned());
+            a2ui::fault(&appended.collect())?
+        }
+        (None, None) => return None,
+    };
+    tracing::debug!(at, why, "an A2UI message cannot be read");
+    let code = "unreadable_surface";
+    Some(Violation { index, code, event_type: draft.event_type.as_str().into(), thing: format!("{}:{at}", a2ui::OPERATIONS) })
+}
+
 /// Turns an end that may be an abort into a cancellation, because a control asked to stop the run.
 fn mark_cancelled(draft: &mut Draft, by: &ControlId) {
     draft.event_type = EventType::RunFinished;
@@ -414,9 +494,25 @@ pub struct BlobMeta {
     pub run: Option<RunId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
+    /// The name of the file, perhaps empty, if a person attached it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachment: Option<Box<str>>,
+}
+
+/// The id of a new body.
+#[must_use]
+pub fn new_blob_id(environment: Environment) -> BlobId {
+    let random = Uuid::from_u128((environment.random)());
+    BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are a valid id")
 }
 
 impl BlobMeta {
+    /// The metadata for the store.
+    #[must_use]
+    pub fn save(&self) -> bytes::Bytes {
+        serde_json::to_vec(self).expect("plain data serializes").into()
+    }
+
     /// Reads the metadata of a body.
     ///
     /// # Errors
@@ -507,6 +603,12 @@ fn update_by_person(extension: &mut SummaryExtension, draft: &Draft) {
         None => {}
     }
     extension.archived = draft.member("archived").and_then(MemberRef::flag).unwrap_or(extension.archived);
+    if let (Some(parent), Some(fork)) = (draft.payload.get(PARENT), draft.member(FORK).and_then(MemberRef::text)) {
+        extension.branch = BranchOrigin::read(&parent.to_value(), fork).map(Box::new);
+    }
+    if let Some(head) = draft.member(HEAD) {
+        extension.head = head.text().and_then(|head| SessionId::new(head).ok());
+    }
 }
 
 /// Adds a missing id: a handoff, review or worker notification gets its sequence, a team its name.

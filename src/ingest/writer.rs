@@ -9,6 +9,7 @@ use crate::guard::Guard;
 use crate::log::agent_memory::{AGENT_MEMORY_KEY_PREFIX, AgentMemory};
 use crate::log::commit::{Chain, Log, Logs, PENDING_KEY_PREFIX, Submission, Summary, summary_of};
 use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
+use crate::log::figures::{FIGURES, RunFigures};
 use crate::log::hash_chain::{ChainEnd, ChainRecord};
 use crate::log::question::{QUESTION_KEY_PREFIX, Question};
 use crate::log::server_state::EntryChange;
@@ -72,6 +73,8 @@ pub(super) struct LogWriter {
     pub memories: Vec<AgentMemory>,
     /// The guard's state at the last save; empty for none.
     guard_saved: Bytes,
+    /// The figures at the last save.
+    figures_saved: Option<Arc<RunFigures>>,
     pub hash_chain: ChainEnd,
     pub event_ids: EventIds,
     pub outbox: Option<PendingAppend>,
@@ -154,7 +157,9 @@ impl<'s> Entries<'s> {
     fn add(&mut self, log: &LogId, key: &'s [u8], value: &'s Bytes) -> Result<(), StoreError> {
         let unreadable = |why: &dyn std::fmt::Display| StoreError::unreadable(log, key, why);
         let name = std::str::from_utf8(key).map_err(|error| unreadable(&error))?;
-        if name == GUARD {
+        if key == FIGURES {
+            RunFigures::read(log, value)?;
+        } else if name == GUARD {
             let memory = serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
             self.guard = Some((Guard::restore(memory).map_err(|why| unreadable(&why))?, value.clone()));
         } else if name == ATTEMPT_STARTS {
@@ -260,6 +265,7 @@ impl LogWriter {
             id,
             epoch,
             is_written,
+            figures_saved: summary.figures.clone(),
             summary,
             claim: None,
             ledger,
@@ -390,6 +396,10 @@ impl LogWriter {
             }
             state.push((Bytes::from_static(META), Some(self.summary.save())));
             state.extend(self.take_pending_changed());
+            if self.summary.figures != self.figures_saved {
+                self.figures_saved.clone_from(&self.summary.figures);
+                state.extend(self.figures_saved.iter().map(|figures| (Bytes::from_static(FIGURES), Some(figures.save()))));
+            }
             state.extend(self.hash_chain.take_changed());
             if let Some(source) = source {
                 let at = self.adapter_of(source);

@@ -24,6 +24,7 @@
 //! Erasing a log hides it from every reader at once. Its bytes leave the disk when the engine next rewrites their
 //! files, and when the journal forgets the records: at the latest by a pass over all files (`purge`).
 
+mod backup;
 mod erase;
 mod examine;
 mod format;
@@ -33,7 +34,9 @@ mod persist;
 mod purge;
 mod read;
 mod replica;
+mod restore;
 mod rewrite;
+mod salvage;
 mod tables;
 mod trees;
 
@@ -44,8 +47,11 @@ pub use super::journal::Sync;
 pub use examine::{Defect, StoreInspection};
 pub use format::CURRENT as FORMAT;
 pub use replica::ReplicaDir;
+pub use restore::{adopt, verify_restored};
+pub use salvage::{Loss, Salvaged, salvage};
 
 use super::journal::{Journal, LocalJournal};
+use super::pinned::PinnedFiles;
 use super::{
     Blob, Commit, Limit, ListedLog, LoadedLog, LogHead, LogId, LogKind, Mark, Place, PlacedAppend, Remains, Store, StoreError,
     StoredAppend, panic_message,
@@ -180,6 +186,7 @@ impl EmbeddedStore {
                     what: "it is missing, but a store lies beside it".into(),
                 });
             }
+            Some(found @ format::FIRST_WITH_TREES..) => migrate::renumber(dir, found, verify_bytes_max, keep_copy)?,
             found if found.is_some() || migrate::is_old_store(dir) => migrate::migrate(dir, found, verify_bytes_max, keep_copy)?,
             _ => format::write_current(dir)?,
         }
@@ -215,6 +222,12 @@ impl EmbeddedStore {
             environment::sleep_thread(Duration::from_millis(5));
         }
         true
+    }
+
+    /// The data directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.shared.trees.data_dir()
     }
 
     /// The file that the process locks that has the store in `dir` open.
@@ -362,6 +375,7 @@ impl Shared {
                 if writer.heads.len() >= CACHED_HEADS_MAX {
                     writer.heads.clear();
                 }
+                self.count_removals(&mut batch, position, appends)?;
                 for placed @ PlacedAppend { append, place } in appends {
                     put(&mut batch, placed);
                     writer.mark.position = place.position;
@@ -383,6 +397,23 @@ impl Shared {
             Commit::Leader(_) => {}
         }
         Ok(batch)
+    }
+
+    /// Counts the bodies that a group removes.
+    fn count_removals(&self, batch: &mut Batch, position: u64, appends: &[PlacedAppend]) -> Result<(), StoreError> {
+        let removals = appends.iter().flat_map(|PlacedAppend { append, place }| {
+            let removed = append.blobs.iter().filter(|blob| blob.is_removal());
+            removed.map(|blob| log_key(place.number, blob.id.as_str().as_bytes()))
+        });
+        let mut bytes = 0;
+        for key in removals {
+            let size = self.trees.snapshot().size_of(TreeName::Bodies, &key);
+            bytes += size.map_err(|e| self.engine_error("reading the store", TreeName::Bodies, &e))?;
+        }
+        if bytes > 0 {
+            self.count_remains(batch, bytes, position);
+        }
+        Ok(())
     }
 
     /// The log's head, from the cache or from the trees.
@@ -442,8 +473,14 @@ fn put(batch: &mut Batch, PlacedAppend { append, place }: &PlacedAppend) {
     }
     set_state(batch, number, &append.state);
     for blob in &append.blobs {
-        batch.insert(TreeName::Names, body_name_key(blob.id.as_str().as_bytes()), number.to_be_bytes());
-        batch.insert(TreeName::Bodies, log_key(number, blob.id.as_str().as_bytes()), body_value(blob));
+        let (name, key) = (body_name_key(blob.id.as_str().as_bytes()), log_key(number, blob.id.as_str().as_bytes()));
+        if blob.is_removal() {
+            batch.remove(TreeName::Names, name);
+            batch.remove(TreeName::Bodies, key);
+        } else {
+            batch.insert(TreeName::Names, name, number.to_be_bytes());
+            batch.insert(TreeName::Bodies, key, body_value(blob));
+        }
     }
 }
 
@@ -497,6 +534,10 @@ impl Store for EmbeddedStore {
         self.shared.load(log)
     }
 
+    fn entry(&self, log: &LogId, epoch: Epoch, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.shared.state_entry(log, epoch, key)
+    }
+
     fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
         let Some(bits) = self.shared.get(&self.shared.trees.snapshot(), TreeName::Names, EPOCH_KEY)? else { return Ok(None) };
         self.shared.decode(TreeName::Names, number_of(&bits)).map(|bits| Some(Epoch::from_random(bits)))
@@ -526,6 +567,10 @@ impl Store for EmbeddedStore {
         self.shared.blob(id)
     }
 
+    fn bodies(&self, log: &LogId, epoch: Epoch, after: Option<&BlobId>, bytes_max: usize) -> Result<Vec<Blob>, StoreError> {
+        self.shared.bodies(log, epoch, after, bytes_max)
+    }
+
     fn save_checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, sequence: Sequence, body: Bytes) -> Result<(), StoreError> {
         self.shared.save_checkpoint(log, epoch, kind, sequence, &body)
     }
@@ -536,6 +581,10 @@ impl Store for EmbeddedStore {
 
     fn export(&self, write: &mut dyn FnMut(Bytes) -> bool) -> Result<Option<Mark>, StoreError> {
         self.shared.export(write)
+    }
+
+    fn pin(&self) -> Result<Option<PinnedFiles>, StoreError> {
+        self.shared.pin().map(Some)
     }
 
     fn remains(&self) -> Remains {

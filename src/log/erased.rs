@@ -1,8 +1,9 @@
 //! Erasures of sessions and owners: those under way, and what was erased within the last day.
 //!
 //! ```text
+//!     rule ─▶ ErasureRecord + ErasedRecord (one commit: refused) ─▶ nothing came? ─▶ audit ───────┐
 //!   DELETE ─▶ ErasureRecord + audit ─▶ runs stopped ─▶ ErasedRecord ─▶ logs erased, a batch at a time ─▶ both swept
-//!             (one commit: it completes)               (one commit: refused)
+//!             (one commit: it completes)               (one commit: refused)         ◀──────────┘
 //! ```
 //! Both kinds of record are state of the server, so each node has them, and the next leader goes on where one ended.
 //!
@@ -14,11 +15,14 @@ pub use super::erased_logs::{ERASED_IDS_MAX, ERASED_TIME, ErasedLogs, ErasedReco
 use super::server_state::{ServerState, StateRecord};
 use crate::model::{OwnerId, SessionId};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// How far the erasure of a session or of an owner is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ErasureStage {
+    /// A rule is about to erase it: it accepts nothing until the server knows that nothing came to it meanwhile.
+    Confirming,
     /// Its runs at work get an interrupt, and may end by themselves.
     Stopping,
     /// It accepts nothing, and its logs are erased.
@@ -73,6 +77,15 @@ impl ErasureTarget {
             ("s", session) => session.parse().ok().map(Self::Session),
             ("o", owner) => owner.parse().ok().map(Self::Owner),
             _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ErasureTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(session) => write!(f, "session {session}"),
+            Self::Owner(owner) => write!(f, "owner {owner}"),
         }
     }
 }

@@ -25,6 +25,9 @@ pub struct ErasedRecord {
     /// Whose it was: for others, the id stays what it was to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<OwnerId>,
+    /// Whether facts may begin it again before that time: a run that was erased alone. Its record is of no effect then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_reusable: bool,
 }
 
 impl ErasedRecord {
@@ -90,7 +93,7 @@ impl ErasedLogs {
         }
         let session = session.cloned().map(LogId::Session);
         let records = self.records.read();
-        [Some(log.clone()), session].into_iter().flatten().find(|log| records.contains_key(log))
+        [Some(log.clone()), session].into_iter().flatten().find(|log| records.get(log).is_some_and(|record| !record.is_reusable))
     }
 
     /// Up to `limit` logs whose time is over, or, beyond [`ERASED_IDS_MAX`], whose time is over next.
@@ -115,7 +118,7 @@ mod tests {
     }
 
     const fn until(until: i64) -> ErasedRecord {
-        ErasedRecord { until, session: None, owner: None }
+        ErasedRecord { until, session: None, owner: None, is_reusable: false }
     }
 
     #[test]
@@ -130,6 +133,14 @@ mod tests {
         erased.set(LogId::Session(session.clone()), None);
         erased.set(run("r"), None);
         assert_eq!((erased.refuses(&run("r"), Some(&session)), erased.count()), (None, 0));
+    }
+
+    #[test]
+    fn a_run_that_was_erased_alone_is_known_and_not_refused() {
+        let erased = ErasedLogs::default();
+        erased.set(run("r"), Some(ErasedRecord { is_reusable: true, ..until(9) }));
+        assert_eq!((erased.refuses(&run("r"), None), erased.get(&run("r")).is_some()), (None, true));
+        assert_eq!(erased.past(9, 1), [run("r")]);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! | entry | value |
 //! | --- | --- |
 //! | `k` | the log key, and the first sequence of the chain |
+//! | `k:e` | the chain's first sequence and the epoch in its start, if the log has another epoch since a restore |
 //! | `h` | the head: the last sequence, and the chain's value there |
 //! | `h:<sequence>` | a point: the chain's value at a decision, and at each 256th row |
 //! | `x:<sequence>` | ranges that one step of a compaction removed: first, last, and the chain's value at both ends |
@@ -35,6 +36,8 @@ pub type Hash = [u8; 32];
 pub const LOG_KEY: &str = "k";
 /// The key of the state entry with the head.
 pub const HEAD: &str = "h";
+/// The key of the state entry with the epoch of the chain's start, for a log that got another epoch.
+pub const CHAIN_EPOCH: &str = "k:e";
 const POINT_KEY_PREFIX: &str = "h:";
 const REMOVED_KEY_PREFIX: &str = "x:";
 
@@ -178,6 +181,8 @@ pub struct ChainRecord {
     pub key: Hash,
     /// The first row of the chain. The rows before it are in no chain.
     pub from: Sequence,
+    /// The epoch of the chain's start; `None` if it is the log's.
+    epoch: Option<Epoch>,
     /// The last row of the chain, and the chain's value there.
     pub head: (Sequence, Hash),
     /// The chain's value at further rows, present or removed.
@@ -190,7 +195,7 @@ impl ChainRecord {
     /// # Errors
     /// `Unreadable`, with the entry that cannot be read.
     pub fn read<'s>(log: &LogId, state: impl IntoIterator<Item = &'s (Bytes, Bytes)>) -> Result<Option<Self>, StoreError> {
-        let (mut key, mut head, mut known) = (None, None, HashMap::new());
+        let (mut key, mut epoch, mut head, mut known) = (None, None, None, HashMap::new());
         for (entry, value) in state {
             let unreadable = || StoreError::unreadable(log, entry, &"it is no part of a hash chain");
             let Ok(name) = std::str::from_utf8(entry) else { continue };
@@ -198,6 +203,9 @@ impl ChainRecord {
                 let (bytes, from) = value.split_at_checked(32).ok_or_else(unreadable)?;
                 let from = from.try_into().map_err(|_| unreadable())?;
                 key = Some((hash_of(bytes), Sequence(u64::from_be_bytes(from))));
+            } else if name == CHAIN_EPOCH {
+                let ([from, bits], []) = value.as_chunks::<8>() else { return Err(unreadable()) };
+                epoch = Some((Sequence(u64::from_be_bytes(*from)), Epoch::from_random(u64::from_be_bytes(*bits))));
             } else if name == HEAD {
                 if value.len() != NUMBERED_BYTES {
                     return Err(unreadable());
@@ -221,7 +229,24 @@ impl ChainRecord {
                 }
             }
         }
-        Ok(key.zip(head).map(|((key, from), head)| Self { key, from, head, known }))
+        // An entry of an earlier chain of this log does not concern this one.
+        let epoch_from = |from| epoch.filter(|(of, _)| *of == from).map(|(_, epoch)| epoch);
+        Ok(key.zip(head).map(|((key, from), head)| Self { key, from, epoch: epoch_from(from), head, known }))
+    }
+
+    /// The epoch of the chain, of a log that has this epoch.
+    #[must_use]
+    pub fn epoch_of(&self, log: Epoch) -> Epoch {
+        self.epoch.unwrap_or(log)
+    }
+
+    /// The state entry that keeps the chain of a log that gets another epoch.
+    #[must_use]
+    pub fn epoch_entry(&self, log: Epoch) -> (&'static str, [u8; 16]) {
+        let mut value = [0; 16];
+        value[..8].copy_from_slice(&self.from.0.to_be_bytes());
+        value[8..].copy_from_slice(&self.epoch_of(log).bits().to_be_bytes());
+        (CHAIN_EPOCH, value)
     }
 
     /// The key that opens a row.
@@ -258,7 +283,7 @@ impl<'r> ChainWalk<'r> {
     /// Begins before the first row.
     #[must_use]
     pub fn new(log: &LogId, epoch: Epoch, record: &'r ChainRecord) -> Self {
-        Self { record, start: start(log, epoch, record.from), at: (Sequence::NONE, None) }
+        Self { record, start: start(log, record.epoch_of(epoch), record.from), at: (Sequence::NONE, None) }
     }
 
     /// The chain's value before and after the next row; `None` outside of the chain, and where it is not known.

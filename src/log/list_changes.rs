@@ -1,4 +1,4 @@
-//! What has changed in the lists of sessions and of pending actions, for readers that follow them.
+//! What has changed in the lists of sessions, of runs and of pending actions, for readers that follow them.
 //!
 //! ```text
 //!   commit ─▶ indexes ─▶ ListChanges: the last change of each session and asking log ─▶ readers, each a number
@@ -11,7 +11,9 @@
 
 use super::LogId;
 use super::pending_actions::OpenAction;
-use crate::model::{ActionId, SessionId};
+use super::summary::Summary;
+use crate::model::{ActionId, Audience, OwnerId, RunId, SessionId};
+use crate::source::ledger::RunState;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -24,6 +26,8 @@ pub const LIST_CHANGES_MAX: usize = 16_384;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListChange {
     Session(SessionId),
+    /// A run that lists show otherwise, or that was erased.
+    Run(Arc<ChangedRun>),
     /// A log that asks: its pending actions may read otherwise.
     AskingLog(LogId),
     /// An action that is no longer pending.
@@ -34,6 +38,7 @@ impl ListChange {
     fn key(&self) -> ChangeKey {
         match self {
             Self::Session(session) => ChangeKey::Session(session.clone()),
+            Self::Run(run) => ChangeKey::Run(run.created),
             Self::AskingLog(log) => ChangeKey::Log(log.clone()),
             Self::Closed(asked) => ChangeKey::Action(asked.log.clone(), asked.action.clone()),
         }
@@ -43,8 +48,44 @@ impl ListChange {
 #[derive(PartialEq, Eq, Hash)]
 enum ChangeKey {
     Session(SessionId),
+    Run(u64),
     Log(LogId),
     Action(LogId, ActionId),
+}
+
+/// A run that has changed, with what decides who may know of it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ChangedRun {
+    /// Its place in the order of creation.
+    pub created: u64,
+    pub run: RunId,
+    pub session: Option<SessionId>,
+    pub owner: Option<OwnerId>,
+}
+
+impl ChangedRun {
+    #[must_use]
+    pub fn of(created: u64, run: &RunId, summary: &Summary) -> Self {
+        let (session, owner) = (summary.session_id.clone(), summary.extension.owner.clone());
+        Self { created, run: run.clone(), session, owner }
+    }
+}
+
+/// Whether lists of runs show a run otherwise than before, to any audience. Most commits are pieces of text and change
+/// nothing there.
+pub(super) fn differs(before: &Summary, now: &Summary) -> bool {
+    let is_moved = |audience: &Audience| {
+        let (before, now) = (before.run_for(*audience), now.run_for(*audience));
+        let stands = |run: &RunState| (run.status, run.attempt, run.stale, run.settled);
+        stands(before) != stands(now) || before.phase != now.phase || !before.pending.is_same(&now.pending)
+    };
+    Audience::ALL.iter().any(is_moved)
+        || before.figures != now.figures
+        || before.preview.title != now.preview.title
+        || (&before.agent, &before.session_id, &before.thread_id) != (&now.agent, &now.session_id, &now.thread_id)
+        || (&before.started_at, &before.ended_at) != (&now.started_at, &now.ended_at)
+        || before.extension.owner != now.extension.owner
+        || before.compacted.times != now.compacted.times
 }
 
 /// The last changes of one store.

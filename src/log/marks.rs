@@ -4,12 +4,7 @@
 
 use super::server_state::{self, StateRecord};
 use crate::model::{Sequence, SessionId};
-use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-
-/// The bytes of a `sub`'s hash in an id.
-const HASH_BYTES: usize = 16;
 
 /// The mark of one person on one session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,8 +36,7 @@ impl SessionMark {
 /// The prefix of the ids of a person's marks.
 #[must_use]
 pub fn prefix_of(sub: &str) -> String {
-    let hash = Sha256::digest(sub);
-    HEXLOWER.encode(&hash[..HASH_BYTES]) + ":"
+    server_state::hashed_prefix(sub)
 }
 
 /// The id of a person's mark on a session.

@@ -4,6 +4,7 @@
 //!
 //! "Durable" here means until the process ends. The store never writes to a disk and has no limit but memory.
 
+use super::figures::FIGURES;
 use super::{
     Blob, Commit, Compaction, Limit, ListedLog, LoadedLog, LogHead, LogId, LogKind, META, Mark, PlacedAppend, Store, StoreError,
     StoredAppend,
@@ -89,7 +90,10 @@ impl StoredLogs {
         }
         log.set(&append.state);
         for blob in &append.blobs {
-            self.blobs.insert(blob.id.clone(), (append.log.clone(), blob.clone()));
+            match blob.is_removal() {
+                true => drop(self.blobs.remove(&blob.id)),
+                false => drop(self.blobs.insert(blob.id.clone(), (append.log.clone(), blob.clone()))),
+            }
         }
     }
 
@@ -207,10 +211,18 @@ impl Store for MemoryStore {
         Ok(of_kind
             .map(|(created, id)| {
                 let log = &inner.logs[id];
-                let meta = log.state.get(META).cloned().unwrap_or_default();
-                ListedLog { log: id.clone(), epoch: log.epoch, created: *created, meta }
+                let [meta, figures] = [META, FIGURES].map(|key| log.state.get(key).cloned().unwrap_or_default());
+                ListedLog { log: id.clone(), epoch: log.epoch, created: *created, meta, figures }
             })
             .collect())
+    }
+
+    fn bodies(&self, log: &LogId, _: Epoch, after: Option<&BlobId>, _: usize) -> Result<Vec<Blob>, StoreError> {
+        let inner = self.inner.read();
+        let of_log = inner.blobs.values().filter(|(owner, blob)| owner == log && after.is_none_or(|after| blob.id > *after));
+        let mut bodies: Vec<_> = of_log.map(|(_, blob)| blob.clone()).collect();
+        bodies.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(bodies)
     }
 
     fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {

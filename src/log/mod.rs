@@ -24,6 +24,7 @@
 
 pub mod active_runs;
 pub mod agent_memory;
+pub mod archive;
 pub mod commit;
 pub mod control;
 pub mod deadlines;
@@ -31,16 +32,20 @@ pub mod embedded;
 mod encoding;
 pub mod erased;
 mod erased_logs;
+pub mod figures;
 pub mod hash_chain;
+pub mod holds;
 pub mod journal;
 pub mod list_changes;
 pub mod marks;
 pub mod memory;
 pub mod moves;
 pub mod pending_actions;
+pub mod pinned;
 pub mod question;
 pub mod queues;
 pub mod row;
+pub mod run_index;
 pub mod server_state;
 pub mod sessions;
 pub mod status_changes;
@@ -77,12 +82,12 @@ pub struct Append {
     /// At most [`row::APPEND_ROWS_MAX`], so that the smallest read stays small. A longer addition that must be atomic
     /// is several appends of one group.
     pub rows: Bytes,
-    /// Bodies that the rows refer to. They belong to this log: erasing the log erases them.
+    /// Bodies that the rows refer to, and [removals](Blob::removal). They belong to this log: erasing the log erases them.
     pub blobs: Vec<Blob>,
     /// State entries to set (`Some`) or to delete (`None`), in order.
     ///
     /// The last entry for a key wins. Keys are 1 to [`STATE_KEY_BYTES_MAX`] bytes long. [`Store::list`] returns the
-    /// entry [`META`].
+    /// entries [`META`] and [`FIGURES`](figures::FIGURES).
     pub state: Vec<(Bytes, Option<Bytes>)>,
 }
 
@@ -138,6 +143,20 @@ pub struct Blob {
     pub body: Bytes,
 }
 
+impl Blob {
+    /// The removal of a body of the same log. A version without removals keeps an empty body instead.
+    #[must_use]
+    pub const fn removal(id: BlobId) -> Self {
+        Self { id, meta: Bytes::new(), body: Bytes::new() }
+    }
+
+    /// Whether it removes the body of its id. A body has metadata.
+    #[must_use]
+    pub const fn is_removal(&self) -> bool {
+        self.meta.is_empty() && self.body.is_empty()
+    }
+}
+
 /// The result of one append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendOutcome {
@@ -184,6 +203,8 @@ pub struct ListedLog {
     pub created: u64,
     /// The value of the state entry [`META`]; empty when the log has none.
     pub meta: Bytes,
+    /// The value of the state entry [`FIGURES`](figures::FIGURES) of a run; empty when the log has none.
+    pub figures: Bytes,
 }
 
 /// The rows of one append, and the append's position in the order of all appends of the store.
@@ -270,13 +291,16 @@ pub enum StoreError {
          data directory from a backup, or delete the run"
     )]
     Unreadable { log: String, entry: String, why: String },
+    /// The rows of an archived log cannot be read now. Other logs are unaffected.
+    #[error(
+        "The rows of the {log} are archived and cannot be read: object {object}: {why}. Nothing is lost; send the request again."
+    )]
+    Archived { log: String, object: String, why: String },
     /// A stream of a session would follow more logs than the limit allows.
     #[error("The session has {count} logs; one stream follows at most {limit}. Read its runs one by one.")]
     TooManyLogs { count: usize, limit: usize },
     /// The run or session was erased less than a day ago.
-    #[error(
-        "The {log} was erased. Nothing was stored, and for a day after its erasure the server accepts nothing for it. Use another id."
-    )]
+    #[error("The {log} was erased less than a day ago. Nothing was stored. Use another id.")]
     Erased { log: String },
     /// Another node of the cluster leads, or none does. Nothing was stored.
     #[error("This node does not lead the cluster. Nothing was stored. Send the request again.")]
@@ -306,7 +330,7 @@ impl StoreError {
     /// Whether the error concerns one log alone, so that the store can go on.
     #[must_use]
     pub const fn affects_one_log(&self) -> bool {
-        matches!(self, Self::Unreadable { .. } | Self::Erased { .. })
+        matches!(self, Self::Unreadable { .. } | Self::Erased { .. } | Self::Archived { .. })
     }
 }
 
@@ -339,6 +363,15 @@ pub struct Remains {
     pub commit: u64,
     /// The tables have nothing that was erased at or before the commit at this position.
     pub rewritten: u64,
+}
+
+/// The log of this kind with this number in the order of creation. `None`: it was erased.
+///
+/// # Errors
+/// [`StoreError`] from the store.
+pub fn log_of_number(store: &dyn Store, kind: LogKind, number: u64) -> Result<Option<ListedLog>, StoreError> {
+    let found = store.list(kind, Some(number + 1), 1)?.pop();
+    Ok(found.filter(|found| found.created == number))
 }
 
 /// What a store knows of a log without reading its rows.
@@ -394,6 +427,13 @@ pub trait Store: Send + Sync + 'static {
     /// The log's epoch, tail and state; `None` for a log that was never written.
     fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError>;
 
+    /// One state entry of the log; `None` when the log lacks it, has another epoch, or does not exist.
+    fn entry(&self, log: &LogId, epoch: Epoch, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let loaded = self.load(log)?.filter(|loaded| loaded.epoch == epoch);
+        let mut entries = loaded.into_iter().flat_map(|loaded| loaded.state);
+        Ok(entries.find(|(known, _)| known == key).map(|(_, value)| value))
+    }
+
     /// The epoch of the store: the epoch of its first append ever; `None` before that.
     ///
     /// A position is valid in one store epoch only, so a reader that presents a position of another epoch gets a reset.
@@ -419,6 +459,11 @@ pub trait Store: Send + Sync + 'static {
     /// a log that does not exist.
     fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError>;
 
+    /// Like [`Self::read`], without rows that lie elsewhere: see [`archive`].
+    fn read_stored(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
+        self.read(log, epoch, after, limit)
+    }
+
     /// The rows of the appends at the positions after `after`, up to `until`, in the order of commits.
     ///
     /// At most `limit` appends of all logs; the rows say which. It omits appends without rows, those that
@@ -432,6 +477,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// An offloaded body.
     fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError>;
+
+    /// The bodies of a log after one of them, by their ids: about `bytes_max` bytes, and at least one if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn bodies(&self, log: &LogId, epoch: Epoch, after: Option<&BlobId>, bytes_max: usize) -> Result<Vec<Blob>, StoreError>;
 
     /// Saves a checkpoint beside a log: state of kind `kind`, derived from the rows up to `sequence`.
     ///
@@ -452,6 +503,16 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError`]: final.
     fn export(&self, _write: &mut dyn FnMut(Bytes) -> bool) -> Result<Option<Mark>, StoreError> {
+        Ok(None)
+    }
+
+    /// Keeps the files that have everything up to the last commit. `None` for a store without files.
+    ///
+    /// Commits wait for a few milliseconds of it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a file cannot be read or written.
+    fn pin(&self) -> Result<Option<pinned::PinnedFiles>, StoreError> {
         Ok(None)
     }
 

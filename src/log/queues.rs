@@ -366,6 +366,12 @@ impl Queues {
         self.inner.lock().items.values().find(|item| item.open.id == *id).map(|item| item.log.clone())
     }
 
+    /// The number of open controls that no claimant holds.
+    #[must_use]
+    pub fn unclaimed(&self) -> usize {
+        self.inner.lock().items.values().filter(|item| item.lease.is_none()).count()
+    }
+
     /// The number of open controls.
     #[must_use]
     pub fn count(&self) -> usize {

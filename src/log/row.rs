@@ -8,8 +8,9 @@
 //! audience sees, 0 for none. It has no meaning for an audience that does not see the row. So a reader of the log, live
 //! or years later, finds the audience rule already applied and cannot apply it differently.
 
-use crate::model::{Audience, Sequence};
+use crate::model::{Audience, LogId, RunId, Sequence, SessionId};
 use bytes::{Buf, Bytes};
+use serde::Deserialize;
 
 const HEAD: usize = 8 + 3 * 8 + 3 * 8;
 
@@ -97,6 +98,19 @@ impl Row {
         Sequence(self.u64_at(8 + 8 * audience.index()))
     }
 
+    /// The log that its envelope names.
+    #[must_use]
+    pub fn log(&self) -> Option<LogId> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Names {
+            run_id: Option<RunId>,
+            session_id: Option<SessionId>,
+        }
+        let Names { run_id, session_id } = serde_json::from_slice(self.view(Audience::Internal)?).ok()?;
+        run_id.map(LogId::Run).or_else(|| session_id.map(LogId::Session))
+    }
+
     /// The envelope's JSON for the audience; `None` when it is hidden.
     #[must_use]
     pub fn view(&self, audience: Audience) -> Option<&[u8]> {
@@ -138,6 +152,9 @@ impl Row {
         Ok(rows)
     }
 }
+
+/// The bytes of a row's length, before the row.
+pub const ROW_LENGTH_BYTES: usize = 4;
 
 /// Iterates over a run of encoded rows, in order.
 #[derive(Debug, Clone)]

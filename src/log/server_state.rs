@@ -10,14 +10,18 @@
 use super::erased_logs::{ErasedLogs, ErasedRecord};
 use super::{LoadedLog, LogId, StoreError};
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use parking_lot::RwLock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use tokio::sync::watch;
 
 /// The prefix of the entries' keys; the table and the id follow.
 const KEY_PREFIX: &str = "server:";
+/// The bytes of a hash in an id.
+const HASH_BYTES: usize = 16;
 
 /// A kind of entry.
 pub trait StateRecord: Serialize + DeserializeOwned {
@@ -49,6 +53,13 @@ impl EntryChange {
     pub fn remove<R: StateRecord>(id: &str) -> Self {
         Self { key: key::<R>(id).into(), value: None }
     }
+}
+
+/// A prefix of ids for the entries about a person or a session, whose own id may have any length and characters.
+#[must_use]
+pub fn hashed_prefix(of: &str) -> String {
+    let hash = Sha256::digest(of);
+    HEXLOWER.encode(&hash[..HASH_BYTES]) + ":"
 }
 
 /// The id of an entry of this table; `None` for any other state entry.

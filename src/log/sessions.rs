@@ -17,6 +17,7 @@
 //! session costs nothing. The committer waits for readers of the index. So a reader holds the lock only while it copies the ids of
 //! one session's runs or children.
 
+mod branches;
 mod orders;
 mod owners;
 mod pending_below;
@@ -25,6 +26,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+pub use branches::BranchTree;
 pub use orders::{ListPlace, SessionSort};
 pub use owners::{OwnerUse, SessionClaim};
 pub use pending_below::PendingBelow;
@@ -34,6 +36,7 @@ use super::moves::Moves;
 use super::summary::Summary;
 use super::{LogId, LogKind, Store, StoreError};
 use crate::model::{AgentId, Audience, RunId, SessionId};
+use branches::Branches;
 use orders::Orders;
 use owners::Owners;
 use parking_lot::{Mutex, RwLock};
@@ -69,8 +72,13 @@ struct SessionTable {
     /// The first agents of runs: all runs of one of them share one copy of its id.
     agents: HashSet<AgentId>,
     children: HashMap<SessionId, HashSet<SessionId>>,
+    branches: Branches,
     /// The sessions with pending actions in their own logs.
     with_pending: BTreeSet<SessionId>,
+    /// Those of them that have a parent.
+    children_with_pending: BTreeSet<SessionId>,
+    /// The number of updates of sessions so far.
+    updates: u64,
     /// Incremented when a session's own pending actions or its parent change.
     version: u64,
     watchers: HashMap<SessionId, SessionWatchers>,
@@ -115,13 +123,13 @@ pub(super) fn session_of<'a>(log: &'a LogId, summary: &'a Summary) -> Option<&'a
 }
 
 impl Sessions {
-    /// Builds the index from the store's logs, and calls `also` for each log.
+    /// Builds the index from the store's logs, and calls `also` for each log with its place in the order of creation.
     ///
     /// A log with an unreadable summary is reported in the server's log and is in no session.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub fn load(store: &dyn Store, also: impl Fn(&LogId, Option<&Summary>)) -> Result<Self, StoreError> {
+    pub fn load(store: &dyn Store, also: impl Fn(&LogId, u64, Option<&Summary>)) -> Result<Self, StoreError> {
         let mut inner = SessionTable::default();
         for kind in [LogKind::Run, LogKind::Session] {
             let mut before = None;
@@ -131,7 +139,7 @@ impl Sessions {
                 let is_last = page.len() < PAGE;
                 for listed in page {
                     let summary = Summary::from_listed(&listed);
-                    also(&listed.log, summary.as_ref());
+                    also(&listed.log, listed.created, summary.as_ref());
                     let Some(summary) = summary else { continue };
                     if summary.extension.owner.is_some() {
                         inner.owners.replace_log(None, Some(&summary));
@@ -168,9 +176,10 @@ impl Sessions {
                 && before.extension.created_by == now.extension.created_by
         };
         if let (Some(session), true) = (session, before.is_some_and(|before| is_member(&before))) {
-            let is_archived = (log.kind() == LogKind::Session).then_some(now.extension.archived);
             inner.update(session, |session| {
-                session.archived = is_archived.unwrap_or(session.archived);
+                if log.kind() == LogKind::Session {
+                    session.apply_extension(&now.extension);
+                }
                 session.update_log(log, created, stats);
             });
             return affected;
@@ -233,6 +242,30 @@ impl Sessions {
         placed
     }
 
+    /// Keeps only the sessions with a log, by its place in the order of creation, that `takes`.
+    pub fn retain_with_log(&self, sessions: &mut Vec<(ListPlace, SessionId)>, takes: impl Fn(u64) -> bool) {
+        let inner = self.inner.read();
+        sessions.retain(|(_, session)| {
+            let branches = if inner.branches.is_empty() { Vec::new() } else { inner.branches_below(session) };
+            let mut tree = std::iter::once(session).chain(&branches).filter_map(|session| inner.sessions.get(session));
+            tree.any(|session| {
+                session.own.as_ref().is_some_and(|own| takes(own.0)) || session.runs.iter().any(|run| takes(run.created))
+            })
+        });
+    }
+
+    /// The number of sessions.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.inner.read().sessions.len()
+    }
+
+    /// The number of sessions that tokens of this `sub` began.
+    #[must_use]
+    pub fn count_created_by(&self, sub: &str) -> usize {
+        self.inner.read().creators.get(sub).map_or(0, BTreeSet::len)
+    }
+
     /// The sessions that tokens of this `sub` began.
     #[must_use]
     pub fn created_by(&self, sub: &str) -> Vec<SessionId> {
@@ -242,7 +275,10 @@ impl Sessions {
     /// The logs that may have the newest news of a session for this audience, by kind and creation order, newest first.
     #[must_use]
     pub fn news_logs(&self, session: &SessionId, audience: Audience) -> Vec<(LogKind, u64)> {
-        self.inner.read().sessions.get(session).map_or_else(Vec::new, |session| session.news_logs(audience))
+        let inner = self.inner.read();
+        let branches = if inner.branches.is_empty() { Vec::new() } else { inner.branches_below(session) };
+        let tree = std::iter::once(session).chain(&branches).filter_map(|session| inner.sessions.get(session));
+        tree.flat_map(|session| session.news_logs(audience)).collect()
     }
 
     /// The oldest logs of a session, by kind and creation order.
@@ -262,6 +298,15 @@ impl Sessions {
     pub fn runs_of(&self, session: &SessionId) -> Vec<RunId> {
         let inner = self.inner.read();
         inner.sessions.get(session).map(|session| session.runs.iter().map(|run| run.id.clone()).collect()).unwrap_or_default()
+    }
+
+    /// Up to `limit` of the session's runs after a place in the order of creation, oldest first, each with its place.
+    #[must_use]
+    pub fn runs_after(&self, session: &SessionId, after: u64, limit: usize) -> Vec<(u64, RunId)> {
+        let inner = self.inner.read();
+        let Some(known) = inner.sessions.get(session) else { return Vec::new() };
+        let first = known.runs.partition_point(|run| run.created <= after);
+        known.runs.range(first..).take(limit).map(|run| (run.created, run.id.clone())).collect()
     }
 
     /// The session's own log, then its newest runs; and the total number of its runs.
@@ -301,6 +346,12 @@ impl Sessions {
         runs.map(|(_, run)| run).collect()
     }
 
+    /// The version of a session; see [`SessionOverview::version`].
+    #[must_use]
+    pub fn version(&self, session: &SessionId) -> Option<u64> {
+        self.inner.read().sessions.get(session).map(|session| session.version)
+    }
+
     /// The pending actions below each session. Summed again only when a count or a parent has changed.
     #[must_use]
     pub fn pending_below(&self) -> Arc<PendingBelow> {
@@ -309,30 +360,40 @@ impl Sessions {
         if let Some((_, below)) = known.as_ref().filter(|(at, _)| *at == version) {
             return below.clone();
         }
-        let below = Arc::new(sum_pending_below(self.nodes(self.with_pending())));
+        let below = Arc::new(sum_pending_below(self.nodes(self.children_with_pending())));
         *known = Some((version, below.clone()));
         below
     }
 
-    /// The pending actions below each session, for a reader that may see only `sessions`.
+    /// The pending actions below each session, for a reader that may see only the sessions that `may_see` accepts.
     #[must_use]
-    pub fn pending_below_among(&self, sessions: Vec<SessionId>) -> PendingBelow {
-        sum_pending_below(self.nodes(sessions))
+    pub fn pending_below_for(&self, may_see: impl Fn(&SessionId) -> bool) -> PendingBelow {
+        let mut children = self.children_with_pending();
+        children.retain(may_see);
+        sum_pending_below(self.nodes(children))
     }
 
     /// The sessions with pending actions.
-    #[must_use]
-    pub fn with_pending(&self) -> Vec<SessionId> {
-        let mut with_pending: Vec<SessionId> = Vec::new();
+    fn with_pending(&self) -> Vec<SessionId> {
+        self.page_by_page(|table| &table.with_pending)
+    }
+
+    /// The sessions with pending actions that have a parent. Only these count for another session.
+    fn children_with_pending(&self) -> Vec<SessionId> {
+        self.page_by_page(|table| &table.children_with_pending)
+    }
+
+    fn page_by_page(&self, of: impl Fn(&SessionTable) -> &BTreeSet<SessionId>) -> Vec<SessionId> {
+        let mut found: Vec<SessionId> = Vec::new();
         loop {
             let inner = self.inner.read();
-            let from = with_pending.last().map_or(Bound::Unbounded, Bound::Excluded);
-            let page: Vec<_> = inner.with_pending.range::<SessionId, _>((from, Bound::Unbounded)).take(PAGE).cloned().collect();
+            let from = found.last().map_or(Bound::Unbounded, Bound::Excluded);
+            let page: Vec<_> = of(&inner).range::<SessionId, _>((from, Bound::Unbounded)).take(PAGE).cloned().collect();
             drop(inner);
             if page.is_empty() {
-                return with_pending;
+                return found;
             }
-            with_pending.extend(page);
+            found.extend(page);
         }
     }
 
@@ -465,10 +526,11 @@ impl SessionTable {
             Some((known, _)) => known.clone(),
             None => sub.into(),
         });
-        let is_archived = (log.kind() == LogKind::Session).then_some(summary.extension.archived);
         self.update(session, |session| {
             session.owner = session.owner.take().or(owner);
-            session.archived = is_archived.unwrap_or(session.archived);
+            if log.kind() == LogKind::Session {
+                session.apply_extension(&summary.extension);
+            }
             if let Some(sub) = creator
                 && session.created_by.as_ref().is_none_or(|(began, _)| created <= *began)
             {
@@ -494,11 +556,15 @@ impl SessionTable {
 
     /// Updates a session, and the data derived from it.
     fn update(&mut self, id: &SessionId, change: impl FnOnce(&mut Session)) {
+        self.updates += 1;
         let session = self.sessions.entry(id.clone()).or_default();
+        session.version = self.updates;
         let (place, parent) = (session.created, session.parent.as_ref().map(|(_, parent)| parent.clone()));
         let (before, was_owned) = (session.totals().actions, session.owner.is_some());
         let (from, creator) = (session.placement(), session.created_by.as_ref().map(|(_, sub)| sub.clone()));
+        let left = session.origin().map(|origin| origin.parent.session_id.clone());
         change(session);
+        let joined = session.origin().map(|origin| origin.parent.session_id.clone());
         let asks = session.totals().actions;
         let first = session.first_created();
         let now = session.parent.as_ref().map(|(_, parent)| parent.clone());
@@ -521,18 +587,28 @@ impl SessionTable {
         if let Some(owner) = session.owner.clone().filter(|_| first != Some(place) || !was_owned) {
             self.owners.move_session(&owner, id, place, first);
         }
+        let news = session.news();
         if first.is_none() {
             self.sessions.remove(id);
         }
-        if asks != before {
+        if left.is_some() || joined.is_some() {
+            self.update_branch(id, left, joined, news);
+        } else if place == 0 && self.branches.contains_key(id) {
+            self.sum_news_of_branches(id);
+        }
+        if asks != before || now != parent {
             self.version += 1;
-            match asks.pending {
-                [0, 0, 0] => drop(self.with_pending.remove(id)),
-                _ => drop(self.with_pending.insert(id.clone())),
+            let is_asking = asks.pending != [0; 3];
+            let sets = [(&mut self.with_pending, is_asking), (&mut self.children_with_pending, is_asking && now.is_some())];
+            for (set, is_in) in sets {
+                if is_in {
+                    set.insert(id.clone());
+                } else {
+                    set.remove(id);
+                }
             }
         }
         if now != parent {
-            self.version += 1;
             if let Some(parent) = parent
                 && let Some(children) = self.children.get_mut(&parent)
             {

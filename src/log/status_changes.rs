@@ -4,7 +4,8 @@
 //!   commit ─▶ applier ─▶ StatusChanges: positions ─▶ the follower, which reads those appends and no other
 //! ```
 //!
-//! Most facts are pieces of text. A reader of every commit that wants only what changed would read all of them.
+//! Most facts are pieces of text. A reader of every commit that wants only what changed would read all of them. The
+//! positions serve several readers, so none of them removes any: the oldest go when there are too many.
 
 use super::LogId;
 use super::summary::Summary;
@@ -80,13 +81,6 @@ impl StatusChanges {
         inner.known.range(position + 1..).next().map_or(NextChange::Nothing, |next| NextChange::At(*next))
     }
 
-    /// Forgets the commits up to `position`, which the reader has read.
-    pub fn forget(&self, position: u64) {
-        let mut inner = self.inner.lock();
-        let later = inner.known.split_off(&(position + 1));
-        inner.known = later;
-    }
-
     /// A receiver that changes with each recorded change.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<()> {
@@ -124,7 +118,6 @@ mod tests {
         changes.record(&LogId::of_server(), 15, None, &begun);
         assert_eq!(changes.after(3), NextChange::Unknown(10));
         assert_eq!([10, 12, 14].map(|after| changes.after(after)), [NextChange::At(12), NextChange::At(14), NextChange::Nothing]);
-        changes.forget(12);
-        assert_eq!(changes.after(10), NextChange::At(14));
+        assert_eq!(changes.after(13), NextChange::At(14), "several readers read them, each at its own pace");
     }
 }

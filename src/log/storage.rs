@@ -31,4 +31,15 @@ impl Storage {
     pub fn open(dir: &Path, sync: Sync) -> Result<Self, StoreError> {
         EmbeddedStore::open(dir, sync).map(|(store, journal)| Self::Embedded(store, journal))
     }
+
+    /// The data directory. `None`: the store is in memory.
+    #[must_use]
+    pub fn dir(&self) -> Option<&Path> {
+        match self {
+            Self::Memory(..) => None,
+            Self::Embedded(store, _) => Some(store.dir()),
+            #[cfg(feature = "cluster")]
+            Self::Replica(store, _) => Some(store.dir()),
+        }
+    }
 }

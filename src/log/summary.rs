@@ -1,7 +1,9 @@
 //! The summary of a log: everything that the server knows without reading rows.
 
 use crate::log::control::{DEFAULT_AGENT, OpenControl, PendingAction, PendingDetail, WaitTerms};
+use crate::log::figures::{FIGURES, RunFigures};
 use crate::log::{ListedLog, LoadedLog, LogId, META, StoreError};
+use crate::model::branch::BranchOrigin;
 use crate::model::stored;
 use crate::model::{ActionId, AgentId, Audience, OwnerId, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
@@ -10,6 +12,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The summary of a log. Every append saves it; lists show it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,13 +58,16 @@ pub struct Summary {
     /// The open controls, oldest first.
     #[serde(default)]
     pub controls: Vec<OpenControl>,
-    /// The last field: the stored form of releases up to 0.2.0 lacks it.
+    /// The last stored field: the stored form of releases up to 0.2.0 lacks it.
     #[serde(default)]
     pub extension: SummaryExtension,
+    /// The figures of a run, from a state entry of their own. `None`: an earlier version wrote the log, or it is no run's.
+    #[serde(skip)]
+    pub figures: Option<Arc<RunFigures>>,
 }
 
 /// The fields of a [`SummaryExtension`], one byte each by default, as [`stored::save_extended`] needs it.
-const EXTENSION_FIELDS: usize = 12;
+const EXTENSION_FIELDS: usize = 15;
 
 /// What a summary has that earlier releases did not store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +103,15 @@ pub struct SummaryExtension {
     /// `None`: the log's last envelope is news to all audiences.
     #[serde(default)]
     pub news: Option<Box<News>>,
+    /// What makes the session a branch. In the log of the session only.
+    #[serde(default)]
+    pub branch: Option<Box<BranchOrigin>>,
+    /// The branch that existing clients of the session read and write. In the log of the session only.
+    #[serde(default)]
+    pub head: Option<SessionId>,
+    /// How far the log is archived; see [`archive`](super::archive). After the first step no compaction examines the log.
+    #[serde(default)]
+    pub archived_through: Sequence,
 }
 
 /// Per audience, the last envelope that is news, and when it came. What a person does to a session is no news.
@@ -107,6 +122,15 @@ pub struct News {
     pub last: [Sequence; 3],
     /// In milliseconds since 1970.
     pub at: [i64; 3],
+}
+
+impl News {
+    /// When this audience last got news. `None`: it has none.
+    #[must_use]
+    pub fn time(&self, audience: Audience) -> Option<jiff::Timestamp> {
+        let at = self.at[audience.index()];
+        jiff::Timestamp::from_millisecond(at).ok().filter(|_| at > 0)
+    }
 }
 
 /// The prefix of the keys of pending actions that the summary does not list. A value has a bit for each audience.
@@ -184,12 +208,32 @@ impl Summary {
         [self.run_for_user.as_deref_mut(), self.run_for_dashboard.as_deref_mut(), Some(&mut self.run)]
     }
 
+    /// Adds the figures that a state entry has: of these entries, else those of the summary before.
+    ///
+    /// # Errors
+    /// `Unreadable` for an entry that has none.
+    pub fn add_figures<'e>(
+        &mut self,
+        log: &LogId,
+        before: Option<&Self>,
+        mut entries: impl Iterator<Item = (&'e [u8], &'e [u8])>,
+    ) -> Result<(), StoreError> {
+        self.figures = match entries.find(|(key, value)| *key == FIGURES && !value.is_empty()) {
+            Some((_, value)) => Some(Arc::new(RunFigures::read(log, value)?)),
+            None => before.and_then(|before| before.figures.clone()),
+        };
+        Ok(())
+    }
+
     /// Reads the summary of a listed log.
     ///
     /// Logs an unreadable summary and returns `None`, so that the list omits the log.
     #[must_use]
     pub fn from_listed(listed: &ListedLog) -> Option<Self> {
-        let read = Self::read(&listed.log, &listed.meta);
+        let read = Self::read(&listed.log, &listed.meta).and_then(|mut summary| {
+            summary.add_figures(&listed.log, None, std::iter::once((FIGURES, &listed.figures[..])))?;
+            Ok(summary)
+        });
         read.inspect_err(|error| tracing::error!(%error, "a list omits a log")).ok()
     }
 
@@ -378,6 +422,7 @@ pub fn summary_of(log: &LogId, loaded: &LoadedLog) -> Result<Summary, StoreError
     let meta = loaded.state.iter().find(|(key, _)| key == META);
     let (_, meta) = meta.ok_or_else(|| StoreError::unreadable(log, META, &"it is missing"))?;
     let mut summary = Summary::read(log, meta)?;
+    summary.add_figures(log, None, loaded.state.iter().map(|(key, value)| (&key[..], &value[..])))?;
     let entries = loaded.state.iter().map(|(key, value)| (&key[..], Some(value)));
     match summary.add_unlisted(&Summary::default(), entries) {
         true => Ok(summary),

@@ -77,7 +77,7 @@ impl<S: Store, J: Journal> Ordered<S, J> {
     /// # Errors
     /// As [`Orderer::erase`].
     pub fn erase(&self, log: &LogId) -> Result<bool, StoreError> {
-        pollster::block_on(self.orderer.lock().erase(log))
+        pollster::block_on(self.orderer.lock().erase(log)).map(|erased| erased.is_some())
     }
 
     /// See [`Journal::flush`].

@@ -4,8 +4,9 @@
 //! metadata, databases, this server. So each attempt resolves the name again and checks every address that it has, and
 //! the connection goes to one of those.
 
+use crate::environment;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::{Client, Url, redirect};
+use reqwest::{Client, ClientBuilder, Url, redirect};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,12 +107,16 @@ impl Resolve for PublicResolver {
 /// # Errors
 /// Why no client can be built, such as missing certificates of the system.
 pub fn client(allow_private: bool) -> Result<Client, String> {
-    // Fails if the process has chosen a provider already.
-    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
-    let builder = Client::builder().no_proxy().redirect(redirect::Policy::none()).pool_max_idle_per_host(0);
-    let builder = builder.connect_timeout(CONNECT_TIME_MAX).timeout(ATTEMPT_TIME_MAX).user_agent("Proscenium");
+    let builder = builder().pool_max_idle_per_host(0);
     let builder = if allow_private { builder } else { builder.dns_resolver(Arc::new(PublicResolver)) };
     builder.build().map_err(|error| error.to_string())
+}
+
+/// A builder of clients for calls to others: no proxy, no redirects, and a limit of time.
+pub(crate) fn builder() -> ClientBuilder {
+    environment::install_crypto_provider();
+    let builder = Client::builder().no_proxy().redirect(redirect::Policy::none());
+    builder.connect_timeout(CONNECT_TIME_MAX).timeout(ATTEMPT_TIME_MAX).user_agent("Proscenium")
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
 //! The follower: what happened in the commits after a position.
+//!
+//! Each consumer has its own, with a position that it keeps: the engine of messages, and the exporter of traces.
 
 use super::event::{EventKind, LogTracker, SeenEvent, StatusEvent};
 use crate::audit;
@@ -8,7 +10,7 @@ use crate::log::row::Row;
 use crate::log::server_state::StateRecord;
 use crate::log::status_changes::NextChange;
 use crate::log::{Limit, LogId, Store, StoreError};
-use crate::model::{Audience, Control, Epoch, RunId, Sequence, SessionId};
+use crate::model::{Audience, Control, Epoch, Sequence};
 use crate::projection::envelope_view::EnvelopeView;
 use bytes::Bytes;
 use quick_cache::unsync::Cache;
@@ -38,7 +40,7 @@ pub(super) const POSITION_ID: &str = "position";
 
 /// What a step found.
 #[derive(Default)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// Each with the position of its commit.
     pub events: Vec<(u64, SeenEvent)>,
     pub audited: Vec<audit::AuditEntry>,
@@ -47,7 +49,7 @@ pub(super) struct Found {
 }
 
 /// Reads the commits that changed how a run stands.
-pub(super) struct Follower {
+pub(crate) struct Follower {
     logs: Arc<Logs>,
     feed: Arc<Feed>,
     pub position: u64,
@@ -81,12 +83,13 @@ impl Follower {
             let last = commits.last().map_or(until, |(position, _)| *position);
             for (position, rows) in commits {
                 match self.read(position, rows, &mut found).await {
-                    Err(error) if error.affects_one_log() => tracing::warn!(%error, position, "no destination hears of a commit"),
+                    Err(error) if error.affects_one_log() => {
+                        tracing::warn!(%error, position, "a commit cannot be read, so nothing outside learns of it");
+                    }
                     read => read?,
                 }
             }
             self.position = if is_full { last } else { until };
-            self.logs.status_changes().forget(self.position);
             if found.events.len() >= COMMITS_PER_STEP {
                 break;
             }
@@ -99,7 +102,7 @@ impl Follower {
         let Ok(rows) = Row::decode_all(rows) else { return Ok(()) };
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(()) };
         let (first, last) = (first.sequence(), last.sequence());
-        let Some(log) = log_of(&rows[0]) else { return Ok(()) };
+        let Some(log) = rows[0].log() else { return Ok(()) };
         let Some(epoch) = self.logs.log(&log).await?.tail().epoch else { return Ok(()) };
         let of = log.clone();
         // The rows of an erased log may still be there, and another log may have its name.
@@ -168,18 +171,6 @@ impl Follower {
     }
 }
 
-/// The log of a row, as its envelope names it.
-fn log_of(row: &Row) -> Option<LogId> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Names {
-        run_id: Option<RunId>,
-        session_id: Option<SessionId>,
-    }
-    let Names { run_id, session_id } = serde_json::from_slice(row.view(Audience::Internal)?).ok()?;
-    run_id.map(LogId::Run).or_else(|| session_id.map(LogId::Session))
-}
-
 /// The entry of the audit about a decision that an envelope submits.
 fn decision(text: &[u8]) -> Option<audit::AuditEntry> {
     memchr::memmem::find(text, b"\"control.changed\"")?;
@@ -201,5 +192,6 @@ fn decision(text: &[u8]) -> Option<audit::AuditEntry> {
         control_id,
         control: text(&envelope["control"]),
         id: None,
+        reason: None,
     })
 }

@@ -15,7 +15,7 @@ pub mod delivery;
 mod destination;
 mod engine;
 pub mod event;
-mod follower;
+pub(crate) mod follower;
 mod message;
 pub mod push;
 pub mod settings;

@@ -250,6 +250,7 @@ impl ProofWriter {
         out: &mut Vec<u8>,
     ) -> Self {
         let (run_id, session_id) = names_of(&log);
+        let epoch = record.as_ref().map_or(epoch, |record| record.epoch_of(epoch));
         let begin = ExportBegin {
             version: VERSION,
             run_id,

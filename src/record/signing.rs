@@ -282,8 +282,10 @@ pub async fn signed_head(
 ) -> Result<Option<SignedHead>, StoreError> {
     let Some(loaded) = logs.load(log).await? else { return Ok(None) };
     let record = ChainRecord::read(log, &loaded.state)?;
-    Ok(record
-        .map(|ChainRecord { head: (sequence, value), .. }| SignedHead::sign(key, log, loaded.epoch, (sequence, &value), now)))
+    Ok(record.map(|record| {
+        let (sequence, value) = &record.head;
+        SignedHead::sign(key, log, record.epoch_of(loaded.epoch), (*sequence, value), now)
+    }))
 }
 
 #[cfg(test)]

@@ -8,11 +8,13 @@
 //! On a server without a cluster, none of this runs.
 
 use super::App;
+use super::api::durable::offset::cursor_of;
 use super::contract::kinds::find;
 use super::contract::operations::Operation;
 use super::http::problem::Problem;
 use super::http::request::Query;
 use crate::cluster::Membership;
+use crate::environment;
 use crate::feed::merged::position_and_rows;
 use crate::log::LogId;
 use crate::model::{Cursor, RunId};
@@ -24,7 +26,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use futures_util::{FutureExt, StreamExt};
 use http::header::{self, HeaderName};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use serde_json::{Value, json};
 use std::io;
 use std::sync::Arc;
@@ -56,8 +58,7 @@ impl Cluster {
     /// # Errors
     /// When no HTTP client can be built.
     pub fn new(membership: Arc<Membership>) -> Result<Self, reqwest::Error> {
-        // Fails if the program has installed one already.
-        let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+        environment::install_crypto_provider();
         let client = reqwest::Client::builder().connect_timeout(CONNECT_TIME_MAX).no_proxy().http1_only();
         // A network that drops packets must not keep a request waiting, and neither must a peer without power.
         #[cfg(target_os = "linux")]
@@ -80,17 +81,16 @@ impl Cluster {
         })
     }
 
-    /// Opens a WebSocket to the leader; returns its id, and the connection.
+    /// Opens a WebSocket to an address of the leader, with a query; returns its id, and the connection.
     ///
     /// # Errors
     /// 503 when no leader can be reached.
-    pub async fn open_socket(&self, ticket: Option<&str>) -> Result<(String, reqwest::Upgraded), Problem> {
+    pub async fn open_socket(&self, path: &str, query: &[(&str, &str)]) -> Result<(String, reqwest::Upgraded), Problem> {
         let (id, url) = self.other_leader()?;
-        // A ticket is a JWT, whose characters need no encoding.
-        let query = ticket.map(|ticket| format!("?ticket={ticket}")).unwrap_or_default();
+        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
         let request = self
             .client
-            .get(format!("{url}/v1/ws{query}"))
+            .get(format!("{url}{path}?{query}"))
             .header(FORWARDED, "1")
             .header(header::CONNECTION, "upgrade")
             .header(header::UPGRADE, "websocket")
@@ -119,9 +119,9 @@ pub fn no_leader(detail: &str) -> Problem {
 #[must_use]
 pub fn is_for_leader(operation: &Operation) -> bool {
     match operation.id {
-        // One only reads, although clients send it with POST. For the other, every node has the key that signs tickets.
-        "copilotConnect" | "makeTicket" => false,
-        _ => operation.method != Method::GET,
+        // Two only read, although clients send them with POST. For the other, every node has the key that signs tickets.
+        "copilotConnect" | "makeBackup" | "makeTicket" => false,
+        _ => !operation.method.is_safe(),
     }
 }
 
@@ -131,6 +131,8 @@ pub async fn layer(State((app, is_for_leader)): State<(Arc<App>, bool)>, request
     if is_forwarded(request.headers()) && !app.logs.leadership().leads() {
         return no_leader("The node that received this request from another one does not lead. Send it again.").into_response();
     }
+    // Only the leader is sure to have all that a client has counted.
+    let is_for_leader = is_for_leader || is_counted(request.uri());
     if !is_for_leader {
         if let Err(problem) = wait_for_cursor(&app, request.uri(), request.headers()).await {
             return problem.into_response();
@@ -144,6 +146,11 @@ pub async fn layer(State((app, is_for_leader)): State<(Arc<App>, bool)>, request
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     }
+}
+
+/// Whether a client of the AI SDK resumes a stream by the number of chunks that it has.
+fn is_counted(uri: &Uri) -> bool {
+    uri.path().starts_with("/ai-sdk/") && Query::from_uri_unchecked(uri).get("startIndex").is_some()
 }
 
 /// Whether another node has forwarded a request.
@@ -244,7 +251,9 @@ pub async fn wait_for_cursor(app: &App, uri: &Uri, headers: &HeaderMap) -> Resul
     let query = Query::from_uri_unchecked(uri);
     let named = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let texts = ["after", "last_event_id", "until", "at"].map(|member| query.get(member));
-    let cursors: Vec<Cursor> = texts.into_iter().chain([named]).flatten().filter_map(|text| text.parse().ok()).collect();
+    let cursors = texts.into_iter().chain([named]).flatten().filter_map(|text| text.parse().ok());
+    let offset = query.get("offset").filter(|_| uri.path().ends_with("/durable")).and_then(cursor_of);
+    let cursors: Vec<Cursor> = cursors.chain(offset).collect();
     let run = uri.path().strip_prefix("/v1/runs/").and_then(|rest| rest.split('/').next());
     let run = run.map(|run| percent_encoding::percent_decode_str(run).decode_utf8_lossy());
     wait_until_reached(app, run.as_deref(), &cursors).await

@@ -20,6 +20,7 @@
 //! | [`mod@router`] | the handler of each address |
 
 pub mod access;
+pub mod acp;
 pub mod api;
 pub mod clients;
 pub mod cluster;
@@ -31,34 +32,51 @@ pub mod socket;
 pub mod telemetry;
 pub mod transport;
 
+use crate::attachments::Attachments;
 use crate::auth::Authenticator;
+use crate::branches::Branches;
 use crate::control::Controls;
 use crate::encode::placeholders::Placeholders;
 use crate::environment::Environment;
 use crate::feed::{Feed, FeedConfig};
+use crate::feedback::Feedback;
 use crate::guard::Policy;
+use crate::holds::Holds;
 use crate::ingest::{Ingest, IngestLimits};
 use crate::links::Links;
+use crate::log::archive::Archive;
 use crate::log::commit::Logs;
 use crate::log::{Storage, StoreError};
 use crate::marks::Marks;
 use crate::meter::Counter;
 use crate::model::AgentId;
+#[cfg(feature = "otlp")]
+use crate::model::Audience;
 use crate::notify::subscription::PushServices;
 use crate::notify::webhook::Webhook;
 use crate::notify::{Engine, Notifier, Reads};
 use crate::record::signing::SigningKey;
+use crate::retention_rules::RetentionRules;
+use crate::search::{self, Search};
+use crate::traces::TraceMeters;
+#[cfg(feature = "otlp")]
+use crate::traces::{Collector, Exporter, ExporterParts};
 use crate::waits::WaitRules;
 use access::origin::{Hosts, Origins};
 use access::quota::{Client, ConnectionQuota, PublishLimits, RateLimit};
+use api::backup::BACKUPS_MAX;
+use api::documentation::Documentation;
+use api::entry_cache::EntryCache;
 use axum::Router;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use maintenance::archive::Archiver;
 use maintenance::compact::Compactor;
 use maintenance::controls::ControlMaintenance;
 use maintenance::disk::{self, Disk, DiskReserve};
 use maintenance::erase::Eraser;
 use maintenance::purge::Purger;
+use maintenance::retain::{Retainer, Retention};
 use maintenance::settle::{Settler, StalenessLimits};
 use maintenance::tasks::{TaskEnded, Tasks};
 use parking_lot::Mutex;
@@ -69,7 +87,7 @@ use std::time::Duration;
 use telemetry::meters::Meters;
 use telemetry::trace;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use transport::connection::Connections;
 use transport::refusal;
 use transport::tls::Tls;
@@ -157,17 +175,22 @@ impl Default for KeepAlive {
 
 /// The state that all request handlers share.
 pub struct App {
+    /// Whether clients reach the server by TLS alone.
+    pub is_https: bool,
     pub logs: Arc<Logs>,
     pub ingest: Arc<Ingest>,
     pub feed: Arc<Feed>,
     pub controls: Controls,
     pub notifier: Arc<Notifier>,
+    pub trace_meters: Arc<TraceMeters>,
     pub limits: Limits,
     pub keep_alive: KeepAlive,
     pub environment: Environment,
     pub placeholders: Placeholders,
     pub meters: Arc<Meters>,
     pub disk: Disk,
+    /// The backups that clients may read at once.
+    pub backups: Arc<Semaphore>,
     /// Open connections, per client address.
     pub client_connections: Arc<ConnectionQuota<Client>>,
     /// Open streams, sockets, streamed bodies and claims, per `sub`.
@@ -186,8 +209,23 @@ pub struct App {
     pub links: Arc<Links>,
     /// What each person has read and pinned.
     pub marks: Arc<Marks>,
+    /// The files that people attach to messages.
+    pub attachments: Attachments,
+    /// The legal holds.
+    pub holds: Arc<Holds>,
+    /// The rules of retention, and what they did.
+    pub retention: Retention,
+    pub branches: Branches,
+    /// What people say of messages and runs.
+    pub feedback: Feedback,
+    /// The index of texts.
+    pub search: Arc<Search>,
+    /// What was read lately for the entries of sessions.
+    entries: Arc<EntryCache>,
     /// Verifies tokens. `None`: every client is anonymous and may do everything.
     pub authenticator: Option<Arc<Authenticator>>,
+    /// What `/docs/` shows.
+    pub documentation: Documentation,
     /// Signs heads of logs, and exports.
     pub signing_key: Arc<SigningKey>,
     /// Other origins whose pages may send requests.
@@ -206,6 +244,8 @@ pub struct Server {
     groups: tokio::sync::mpsc::UnboundedReceiver<crate::log::commit::CommittedGroup>,
     /// Time from a run's last fact to its compaction. `None`: never.
     compact_after: Option<Duration>,
+    /// Time from a run's last fact to its archiving. `None`: never.
+    archive_after: Option<Duration>,
     /// Time from an erasure until its bytes have left the files.
     erase_within: Duration,
     staleness: StalenessLimits,
@@ -239,28 +279,53 @@ impl Server {
         keep_alive: KeepAlive,
         environment: Environment,
     ) -> Result<Self, StoreError> {
+        Self::with_archive(storage, Archive::none(), policy, sizes, limits, keep_alive, environment)
+    }
+
+    /// The same, with the archive of the store's old runs.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub fn with_archive(
+        storage: Storage,
+        archive: Archive,
+        policy: Policy,
+        sizes: FeedConfig,
+        limits: Limits,
+        keep_alive: KeepAlive,
+        environment: Environment,
+    ) -> Result<Self, StoreError> {
+        let search_dir = storage.dir().map(|dir| dir.join(search::DIR));
         let (logs, groups) = match storage {
-            Storage::Memory(store, journal) => Logs::open(store, Arc::new(journal))?,
-            Storage::Embedded(store, journal) => Logs::open(store, Arc::new(journal))?,
+            Storage::Memory(store, journal) => Logs::open_with(store, Arc::new(journal), archive)?,
+            Storage::Embedded(store, journal) => Logs::open_with(store, Arc::new(journal), archive)?,
             #[cfg(feature = "cluster")]
-            Storage::Replica(store, journal) => Logs::open(store, journal)?,
+            Storage::Replica(store, journal) => Logs::open_with(store, journal, archive)?,
         };
         let ingest = Arc::new(Ingest::new(logs.clone(), policy, environment).with_limits(limits.ingest));
         let feed = Feed::new(logs.clone(), sizes);
         let links = Arc::new(Links::new(environment, logs.clone(), ingest.clone()));
         let marks = Arc::new(Marks::new(environment, logs.clone(), ingest.clone()));
+        let holds = Arc::new(Holds::new(environment, logs.clone(), ingest.clone()));
+        let attachments = Attachments::new(environment, logs.clone(), ingest.clone(), holds.clone());
+        let branches = Branches::new(environment, logs.clone(), ingest.clone(), feed.clone());
+        let feedback = Feedback::new(environment, feed.clone(), ingest.clone());
+        let search = Arc::new(Search::open(search_dir, &logs));
         let app = App {
+            is_https: false,
             logs,
             ingest,
             feed,
             controls: Controls::new(environment),
             notifier: Arc::new(Notifier::new(environment)),
+            trace_meters: Arc::default(),
             limits,
             keep_alive,
             environment,
             placeholders: Placeholders::new((environment.random)()),
             meters: Arc::default(),
             disk: Disk::default(),
+            backups: Arc::new(Semaphore::new(BACKUPS_MAX)),
             client_connections: ConnectionQuota::per_client(limits.connections_per_client_max),
             token_connections: ConnectionQuota::per_subject(limits.connections_per_token_max),
             publish_limits: PublishLimits::new(limits.publish, limits.publish_of_owner),
@@ -271,7 +336,15 @@ impl Server {
             started: (environment.now)(),
             links,
             marks,
+            attachments,
+            holds,
+            retention: Retention::default(),
+            branches,
+            feedback,
+            search,
+            entries: Arc::default(),
             authenticator: None,
+            documentation: Documentation::default(),
             signing_key: Arc::new(SigningKey::generate(environment)),
             origins: Origins::default(),
             hosts: Hosts::default(),
@@ -282,6 +355,7 @@ impl Server {
             app: Arc::new(app),
             groups,
             compact_after: None,
+            archive_after: None,
             erase_within: ERASE_WITHIN,
             staleness: StalenessLimits::default(),
             tls: None,
@@ -295,6 +369,13 @@ impl Server {
     #[must_use]
     pub const fn with_compaction(mut self, after: Option<Duration>) -> Self {
         self.compact_after = after;
+        self
+    }
+
+    /// Sets the time from a run's last fact to its archiving. `None`: never.
+    #[must_use]
+    pub const fn with_archiving(mut self, after: Option<Duration>) -> Self {
+        self.archive_after = after;
         self
     }
 
@@ -315,6 +396,8 @@ impl Server {
     /// Serves TLS only.
     #[must_use]
     pub fn with_tls(mut self, tls: Option<Arc<Tls>>) -> Self {
+        let app = Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared");
+        app.is_https = tls.is_some();
         self.tls = tls;
         self
     }
@@ -367,6 +450,13 @@ impl Server {
         self
     }
 
+    /// Sets the documentation. Default: none.
+    #[must_use]
+    pub fn with_documentation(mut self, documentation: Documentation) -> Self {
+        Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared").documentation = documentation;
+        self
+    }
+
     /// Sets the key that signs heads of logs and exports. Default: one of this process.
     #[must_use]
     pub fn with_signing_key(mut self, key: SigningKey) -> Self {
@@ -404,10 +494,32 @@ impl Server {
         self
     }
 
+    /// Sends each run that ends to a collector of traces, with the contents that an audience sees, if any.
+    #[cfg(feature = "otlp")]
+    #[must_use]
+    pub fn with_traces(self, collector: Collector, content: Option<Audience>) -> Self {
+        let parts = ExporterParts {
+            environment: self.app.environment,
+            logs: self.app.logs.clone(),
+            feed: self.app.feed.clone(),
+            ingest: self.app.ingest.clone(),
+            meters: self.app.trace_meters.clone(),
+        };
+        self.with_task("trace-exporter", Exporter::new(parts, collector, content).run())
+    }
+
     /// Sets the rules for actions that wait.
     #[must_use]
     pub fn with_waits(self, rules: WaitRules) -> Self {
         self.app.logs.deadlines().set_rules(rules);
+        self
+    }
+
+    /// Sets the rules of retention.
+    #[must_use]
+    pub fn with_retention(mut self, rules: RetentionRules) -> Self {
+        let app = Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared");
+        app.retention = Retention::new(rules);
         self
     }
 
@@ -442,6 +554,12 @@ impl Server {
         Compactor::new(self.app.clone(), after)
     }
 
+    /// Creates the task that archives ended runs.
+    #[must_use]
+    pub fn archiver(&self, after: Duration) -> Archiver {
+        Archiver::new(self.app.clone(), Some(after))
+    }
+
     /// Serves until `stop` resolves, then drains and returns.
     ///
     /// The drain refuses new connections, lets requests in progress finish, ends the streams within
@@ -451,7 +569,18 @@ impl Server {
     /// The store's failure, or the end of a task that must not end. Both are final: the process must report them and
     /// exit.
     pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> Result<(), Failure> {
-        let Self { app, groups, compact_after, erase_within, staleness, tls, reserve, extra_tasks, panicking_task } = self;
+        let Self {
+            app,
+            groups,
+            compact_after,
+            archive_after,
+            erase_within,
+            staleness,
+            tls,
+            reserve,
+            extra_tasks,
+            panicking_task,
+        } = self;
         if panicking_task.as_deref() == Some("committer") {
             app.logs.panic_in_committer();
         }
@@ -462,6 +591,7 @@ impl Server {
         for (name, task) in app.feed.tasks(groups).into_iter().chain(extra_tasks) {
             tasks.spawn(name, task);
         }
+        tasks.spawn("search-indexer", app.search.clone().run(app.logs.clone()));
         tasks.spawn("sweeper", sweep(app.clone()));
         tasks.spawn("eraser", Eraser::new(app.clone()).run());
         tasks.spawn("purger", Purger::new(app.clone(), erase_within).run());
@@ -483,6 +613,12 @@ impl Server {
         }
         if let Some(after) = compact_after {
             tasks.spawn("compactor", Compactor::new(app.clone(), after).run());
+        }
+        if app.logs.archive().is_open() {
+            tasks.spawn("archiver", Archiver::new(app.clone(), archive_after).run());
+        }
+        if !app.retention.rules.0.is_empty() {
+            tasks.spawn("retainer", Retainer::new(app.clone()).run());
         }
         if let Some(tls) = tls.clone() {
             tasks.spawn("certificate-renewal", tls.run());
@@ -517,6 +653,8 @@ impl Server {
         drop(listener);
         if ended.is_ok() {
             ended = app.logs.close().await.map_err(Failure::from);
+            let (search, logs) = (app.search.clone(), app.logs.clone());
+            app.logs.index(move |_| search.close(&logs)).await;
         }
         // The committer's end also ends the tasks that follow it. This code may have seen theirs, or the stop signal,
         // first.
@@ -575,6 +713,7 @@ async fn sweep(app: Arc<App>) {
         app.feed.sweep();
         app.ingest.sweep();
         app.logs.sweep();
+        app.entries.sweep(app.logs.sessions(), app.logs.runs());
         app.publish_limits.sweep(tokio::time::Instant::now());
     }
 }

@@ -34,15 +34,45 @@ const CASES = {
   "langgraph-several.langgraph": { title: "Send mail to a@example.com?", says: "Hi", yes: { type: "approve" }, no: { type: "reject", message: "Not now." } },
 };
 
+/**
+ * What the card has besides: its facts, the answers in their order, and what it says that the source omits. `details`:
+ * whether the source's own data is one click away.
+ */
+const CARDS = {
+  "acp-command.acp": { facts: { Tool: "Bash" }, answers: ["Allow", "Allow more", "Reject…", "Ask a question"], omits: "risk, scope, result", details: true },
+  "acp-edit.acp": { facts: { Tool: "Edit", replace_all: "false" }, answers: ["Allow", "Allow more", "Reject…", "Ask a question"], omits: "risk, scope, result", details: true },
+  "acp-options.acp": { facts: { Tool: "edit" }, answers: ["Allow", "Allow more", "Reject…", "Never", "Ask a question"], omits: "arguments, risk, scope, result", details: true },
+  "acp-form.acp": { facts: {}, answers: ["Send answer", "Decline", "Ask a question"], details: true },
+  "ai-sdk-approval.ai-sdk": { facts: { Tool: "deleteFile", path: "a.txt" }, answers: ["Approve", "Reject…", "Ask a question"], omits: "risk, scope, result" },
+  "claude-command.claude-stream-json": { facts: { Tool: "Bash" }, answers: ["Allow", "Allow more", "Reject…", "Ask a question"], omits: "risk, scope, result", details: true },
+  "claude-plan.claude-stream-json": { facts: {}, answers: ["Approve", "Reject…", "Ask a question"], omits: "result", details: true },
+  "claude-question.claude-stream-json": { facts: {}, answers: ["Red warm", "Blue cold", "Decline", "Ask a question"], details: true },
+  "langgraph-interrupt.langgraph": { facts: { path: "a.txt" }, answers: ["approve", "edit", "reject", "Decline", "Ask a question"], details: true },
+  "langgraph-middleware.langgraph": { facts: { Tool: "send_mail", to: "a@example.com", body: "Hi" }, answers: ["Approve", "Reject…", "Ask a question"], omits: "risk, scope, result", details: true },
+  "langgraph-several.langgraph": { facts: { Tool: "send_mail", to: "a@example.com", body: "Hi" }, answers: ["Approve", "Reject…", "Ask a question"], omits: "risk, scope, result", details: true },
+};
+
+/** The facts of a card, and the arguments among them, by name. */
+const factsOf = (card) => card.evaluate((one) => {
+  const named = (names) => [...names].map((name) => [name.textContent.trim(), name.nextElementSibling.textContent.trim()]);
+  const rows = [...one.querySelectorAll(".ask > .facts > dt")].filter((name) => !["Arguments", "Details"].includes(name.textContent.trim()));
+  return Object.fromEntries([...named(rows), ...named(one.querySelectorAll('.ask > .facts [aria-label="Arguments"] .arg-name'))]);
+});
+
+/** The answers of a card, without their keys. */
+const answersOf = (card) => card.locator(".outcomes button:visible").evaluateAll((all) => all.map((button) => button.getAttribute("aria-label") ?? [...button.childNodes].filter(({ nodeName }) => nodeName !== "KBD" && nodeName !== "#comment").map(({ textContent }) => textContent.trim()).filter(Boolean).join(" ").replace(" …", "…")));
+
 const isReady = () => document.getElementById("stage").dataset.hydration === "whole" && document.getElementById("connection").dataset.kind === "live";
 
-/** Publishes a request, opens its run, and returns its card. */
-async function asks(name) {
+/** Publishes a request, opens its run on a screen of this size, and returns its card. */
+async function asks(name, viewport = { width: 1280, height: 900 }) {
   const run = `decision-${++runs}`;
   const agent = `agent-${run}`;
   const lines = await readFile(new URL(`../cases/decisions/${name}.ndjson`, import.meta.url), "utf8");
   await stage.publish(run, lines.trim().split("\n").map((line) => JSON.parse(line)), { source: name.split(".").at(-1), agentId: agent });
-  page = await stage.look({ run });
+  page = await stage.blank();
+  await page.setViewportSize(viewport);
+  await stage.look({ run }, page);
   const card = page.locator("ps-conversation ps-action");
   await card.locator(".ask").waitFor();
   await until(page, isReady);
@@ -71,10 +101,29 @@ for (const [name, { title, says, yes, no, wider, answer }] of Object.entries(CAS
     assert.deepEqual(page.problems, []);
   });
 
+  test(`${name}: the card has what the source states, and names in one line what it omits`, limit, async () => {
+    const { card, agent } = await asks(name);
+    const { facts, answers, omits, details = false } = CARDS[name];
+    await card.locator(".outcomes button").first().waitFor();
+    assert.deepEqual(await factsOf(card), facts);
+    assert.deepEqual(await answersOf(card), answers);
+    assert.deepEqual(await card.locator(".unstated").allInnerTexts(), omits === undefined ? [] : [`Not stated: ${omits}.`]);
+    assert.equal(await text(card.locator(".requester")), `${agent} asks`);
+    assert.ok(!(await text(card)).includes("{"), "no JSON before a click");
+    assert.equal(await card.locator(".raw > summary").count(), details ? 1 : 0, "the source's own data is one click away");
+    if (details) {
+      await card.locator(".raw > summary").click();
+      await card.getByRole("group", { name: "Details from the source" }).waitFor();
+    }
+  });
+
   if (!isQuestion) {
     test(`${name}: a click on the first button and the keys y, Enter send the narrowest yes`, limit, async () => {
       const clicked = await asks(name);
       await clicked.card.locator(".yes [data-control]").first().click();
+      await clicked.card.locator("[role=status]", { hasText: `Answered by you. Waiting for ${clicked.agent}.` }).waitFor();
+      const { total } = await stage.read("/v1/attention?limit=1");
+      await until(page, (total) => Number(document.getElementById("needs-you").textContent.match(/\d+/)?.[0] ?? 0) === total, total);
       assert.deepEqual(await claimedValue(clicked), { control: "approve", value: yes });
       await page.close();
       const typed = await asks(name);
@@ -84,6 +133,24 @@ for (const [name, { title, says, yes, no, wider, answer }] of Object.entries(CAS
       assert.deepEqual(await claimedValue(typed), { control: "approve", value: yes });
     });
   }
+
+  test(`${name}: on a phone title and answers are in view together, and a tap sends the narrowest answer`, limit, async () => {
+    const asked = await asks(name, { width: 390, height: 844 });
+    const buttons = asked.card.locator(".yes button[data-control]");
+    await buttons.first().waitFor();
+    await until(page, () => {
+      const view = document.querySelector("ps-conversation .scroller").getBoundingClientRect();
+      const isInView = ({ top, bottom }) => top >= view.top - 1 && bottom <= view.bottom + 1;
+      return [".ask .card-title", ".ask .yes button[data-control]"].every((part) => isInView(document.querySelector(part).getBoundingClientRect()));
+    });
+    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true);
+    for (const button of await buttons.all()) assert.ok((await button.boundingBox()).height >= 44, "large enough for a thumb");
+    if (name === "acp-form.acp") await asked.card.getByLabel("Title").fill("It breaks");
+    await (answer ? buttons.filter({ hasText: answer[0] }) : buttons.first()).click();
+    const { control, value } = await claimedValue(asked);
+    if (name === "acp-form.acp") assert.deepEqual([control, value.title], ["answer", "It breaks"]);
+    else assert.deepEqual([control, value], answer ? ["answer", answer[1]] : ["approve", yes]);
+  });
 
   if (no) {
     test(`${name}: a rejection sends its reason where the source expects it`, limit, async () => {

@@ -89,3 +89,33 @@ test("a text of a run is never markup", async () => {
   assert.equal(await page.locator("#diff :is(b, img)").count(), 0);
   assert.deepEqual(page.problems, []);
 });
+
+test("a diff of 2,400 lines shows its first lines at once, and only lines near the viewport are in the document", async (context) => {
+  const lines = Array.from({ length: 1200 }, (_, at) => `line ${at} of the old text`);
+  const patch = ["--- a/long.txt", "+++ b/long.txt", "@@ -1,1200 +1,1200 @@", ...lines.flatMap((line) => [`-${line}`, `+${line.replace("old", "new")}`])].join("\n");
+  page = await stage.look();
+  const opened = await page.evaluate(async (patch) => {
+    const [diff, { render }] = await Promise.all([import("/assets/ui/diff.js"), import("/assets/vendor/lit.js"), import("/assets/styles.js").then(({ loadStyle }) => loadStyle("ui/diff.css"))]);
+    for (const part of document.body.children) part.style.display = "none";
+    const root = Object.assign(document.createElement("div"), { id: "diff" });
+    document.body.append(root);
+    const before = performance.now();
+    render(diff.patchView(patch), root);
+    root.getBoundingClientRect();
+    return { ms: performance.now() - before, lines: root.querySelectorAll(".diff-line").length };
+  }, patch);
+  assert.ok(opened.lines > 0, "the first lines are there before anything is loaded");
+  await marked();
+  const count = () => page.locator("#diff *").count();
+  const first = await count();
+  context.diagnostic(`2,400 lines: the first ${opened.lines} after ${Math.round(opened.ms)} ms, ${first} elements`);
+  assert.ok(first < 3000, `${first} elements`);
+  // The end is reachable, and what was left behind is gone.
+  await until(page, () => {
+    const scroller = document.querySelector("#diff .diff-lines");
+    scroller.scrollTop = scroller.scrollHeight;
+    return scroller.textContent.includes("line 1199 of the new text");
+  });
+  await until(page, () => document.querySelectorAll("#diff *").length < 3000 && !document.querySelector("#diff").textContent.includes("line 0 of"));
+  assert.deepEqual(page.problems, []);
+});

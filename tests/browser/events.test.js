@@ -173,7 +173,7 @@ test("the field filters by words and by terms, and menus by value", limit, async
   await untilCount(`${all} events`);
 
   // A menu hides one value, or shows only one; a chip removes the filter.
-  const menu = page.locator("ps-events .events-menu", { hasText: "Type" });
+  const menu = page.locator("ps-events .filter-menu", { hasText: "Type" });
   await menu.locator("summary").click();
   await menu.getByRole("checkbox", { name: /^task.changed/ }).uncheck();
   const tasks = events.filter(({ type }) => type === "task.changed").length;

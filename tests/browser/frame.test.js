@@ -4,6 +4,7 @@
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Stage, axe, limit, text, until } from "./stage.js";
 
 let stage, page;
@@ -50,11 +51,11 @@ test("the rail groups, filters and finds sessions", limit, async () => {
   await page.locator("#sessions input").fill("nothing at all");
   await page.getByRole("button", { name: "Show all" }).click();
   await listed("keys");
-  // The viewer's archive is behind a filter.
+  // The archive is behind a filter.
   await page.locator('#sessions button[data-session="bench"]').hover();
   await page.getByRole("button", { name: "Archive Nightly benchmark" }).click();
   await until(page, () => document.querySelector('#sessions button[data-session="bench"]') === null);
-  await page.locator("#sessions .filter", { hasText: "Archived" }).click();
+  await page.getByRole("button", { name: "Archived", exact: true }).click();
   await listed("bench");
   await page.locator('#sessions button[data-session="bench"]').hover();
   await page.getByRole("button", { name: "Unarchive Nightly benchmark" }).click();
@@ -157,12 +158,26 @@ test("the palette jumps to a session, an event and an action", limit, async () =
   assert.deepEqual(page.problems, []);
 });
 
+test("a key pressed as soon as the page has loaded counts, over a slow network too", limit, async () => {
+  await publishSessions();
+  page = await stage.blank();
+  await page.route(/\/keys\b/, async (route) => {
+    await sleep(300);
+    await route.continue();
+  });
+  await stage.look({ session: "index" }, page);
+  await page.keyboard.press("Control+k");
+  await page.locator(".palette input").waitFor();
+  assert.deepEqual(page.problems, []);
+});
+
 test("keys reach the inbox, the trace and the events, and hide rail and pane", limit, async () => {
   await publishSessions();
   page = await stage.look({ session: "keys" });
   await listed("keys");
   await page.locator("#title").click();
-  for (const [keys, isThere] of [["gi", () => !document.getElementById("view-inbox").hidden], ["ge", () => document.body.dataset.panel === "events" && document.getElementById("view-inbox").hidden], ["gt", () => document.body.dataset.panel === "trace"]]) {
+  // The focus goes along.
+  for (const [keys, isThere] of [["gi", () => document.activeElement?.closest("#view-inbox")], ["ge", () => document.activeElement?.closest("#panel-events") && document.getElementById("view-inbox").hidden], ["gt", () => document.activeElement?.closest("#panel-trace")]]) {
     for (const key of keys) await page.keyboard.press(key);
     await until(page, isThere);
   }
@@ -174,6 +189,43 @@ test("keys reach the inbox, the trace and the events, and hide rail and pane", l
   await page.keyboard.press("[");
   await page.keyboard.press("j");
   await until(page, () => document.activeElement?.classList.contains("session"));
+});
+
+test("Escape goes back to where a person was before a key took them elsewhere", limit, async () => {
+  await publishSessions();
+  page = await stage.look({ session: "keys" });
+  await listed("keys");
+  const hasFocus = (selector) => until(page, (selector) => document.activeElement?.matches(selector), selector);
+  await page.locator('#sessions button[data-session="index"]').focus();
+  for (const [keys, place] of [["c", "#composer-text"], ["/", "#sessions input"], ["gr", ".run-row"], ["gi", ".inbox-row, .inbox button"], ["gt", "ps-trace .rows"], ["ge", "ps-events .rows"]]) {
+    for (const key of keys) await page.keyboard.press(key);
+    await hasFocus(place);
+    await page.keyboard.press("Escape");
+    await hasFocus('[data-session="index"]');
+  }
+  assert.equal(await page.locator(".view:visible").count(), 0);
+  assert.deepEqual(page.problems, []);
+});
+
+test("the composer is at most 12 stops of the Tab key away, with any number of sessions", limit, async () => {
+  const many = Array.from({ length: 120 }, (_, at) => stage.publish(`r-tab-${at}`, [fact("session.opened", { title: `Session ${at}` }), fact("run.started"), fact("text.final", { text: "Hello" }, { messageId: "m" }), fact("run.finished")], { sessionId: `tab-${at}` }));
+  await Promise.all(many);
+  page = await stage.look({ session: "tab-7" });
+  await until(page, () => document.querySelectorAll("#sessions button.session").length > 90);
+  await page.locator(".speech").waitFor();
+  let stops = 0;
+  do {
+    await page.keyboard.press("Tab");
+    stops += 1;
+  } while (stops < 40 && !(await page.evaluate(() => document.activeElement?.id === "composer-text")));
+  assert.ok(stops <= 12, `${stops} stops`);
+  // Arrow keys reach what has no stop of its own.
+  await page.locator("#sessions button.session").first().focus();
+  await page.keyboard.press("ArrowRight");
+  await until(page, () => document.activeElement?.getAttribute("aria-label")?.startsWith("Archive"));
+  await page.locator("ps-conversation .scroller").focus();
+  await page.keyboard.press("ArrowRight");
+  await until(page, () => document.activeElement?.closest(".scroller")?.contains(document.activeElement) && document.activeElement.matches("button"));
 });
 
 test("the sizes of rail and pane are remembered, by pointer and by keyboard", limit, async () => {
@@ -281,41 +333,58 @@ test("a phone shows conversation, decisions and composer first, the rest behind 
   assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 390);
 });
 
+/** Checks that the page has no serious finding of axe-core, and fits its width. */
+async function check(rules, name) {
+  await page.evaluate(rules);
+  const violations = await page.evaluate(async () => (await window.axe.run(document, { resultTypes: ["violations"] })).violations.map(({ id, impact, nodes }) => ({ id, impact, where: nodes.slice(0, 4).map(({ target, any }) => [target.join(" "), any[0]?.message]) })));
+  assert.deepEqual(violations.filter(({ impact }) => impact === "serious" || impact === "critical"), [], name);
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, `${name} scrolls sideways`);
+}
+
 for (const theme of ["light", "dark"]) {
   for (const width of [1440, 360]) {
     test(`axe-core has no serious finding in inbox, palette, keys and first use (${theme}, ${width} px)`, limit, async (context) => {
       const rules = await axe();
-      const check = async (name) => {
-        await page.evaluate(rules);
-        const violations = await page.evaluate(async () => (await window.axe.run(document, { resultTypes: ["violations"] })).violations.map(({ id, impact, nodes }) => ({ id, impact, where: nodes.slice(0, 4).map(({ target, any }) => [target.join(" "), any[0]?.message]) })));
-        assert.deepEqual(violations.filter(({ impact }) => impact === "serious" || impact === "critical"), [], name);
-        assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, `${name} scrolls sideways`);
-      };
       await publishSessions();
       page = await stage.look({ session: "keys", view: "inbox" });
       await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
       await page.setViewportSize({ width, height: 900 });
       await page.locator(".inbox-row").first().waitFor();
-      await check("inbox");
+      await check(rules, "inbox");
       await page.locator(".inbox-row").first().click();
-      await check("decision");
+      await check(rules, "decision");
       await page.keyboard.press("Control+k");
       await page.locator(".palette-row").first().waitFor();
-      await check("palette");
+      await check(rules, "palette");
       await page.keyboard.press("Escape");
       await page.locator("#title").click();
       await page.keyboard.press("?");
       await page.locator("dialog.keys").waitFor();
-      await check("keys");
+      await check(rules, "keys");
       await page.close();
       const other = await another(context);
       page = await other.look();
       await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
       await page.setViewportSize({ width, height: 900 });
       await page.locator("ps-first-use .first-use-waiting").waitFor();
-      await check("first use");
+      await check(rules, "first use");
     });
   }
+}
+
+for (const theme of ["light", "dark"]) {
+  test(`the documentation is readable, fits a phone, and shows where a link leads (${theme})`, limit, async () => {
+    page = await stage.blank();
+    await page.emulateMedia({ colorScheme: theme });
+    await page.setViewportSize({ width: 360, height: 800 });
+    await page.goto(`${stage.front.url}/docs/guides/approvals`);
+    await page.locator('nav a[aria-current="page"]').waitFor();
+    await check(await axe(), "a page of the documentation");
+    await page.goto(`${stage.front.url}/docs/reference/problems#no_such_run`);
+    await page.locator("code:target", { hasText: "no_such_run" }).waitFor();
+    await page.locator("nav").getByRole("link", { name: "Get started" }).click();
+    await page.getByRole("heading", { level: 1, name: "Get started" }).waitFor();
+  });
 }
 
 test("the palette finds events of all runs of the session", limit, async () => {

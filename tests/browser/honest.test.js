@@ -221,6 +221,8 @@ test("comments, images, file changes, attachments and references are shown", lim
     { activityType: "task", activityId: "w", surface: "work_board", content: { status: "open", title: "Board item", comments: [{ author: "Ana", text: "Please hurry." }, "Noted."] } },
   ]);
   await page.locator("ps-part img").waitFor();
+  // Diffs load when they are needed.
+  await page.locator("ps-part .diff-line").nth(1).waitFor();
   assert.deepEqual(await page.locator("ps-part img").evaluateAll((all) => all.map((image) => [image.alt, image.naturalWidth])), [["a pixel", 1]]);
   assert.equal(await page.locator("ps-part", { hasText: "https://elsewhere.example/a.png" }).locator("img").count(), 0, "the page requests nothing from other servers");
   assert.deepEqual(await page.locator("ps-part .diff-line").evaluateAll((all) => all.map((line) => line.dataset.kind)), ["delete", "add"]);
@@ -230,6 +232,17 @@ test("comments, images, file changes, attachments and references are shown", lim
   await page.locator("ps-work-board .open-row-line").first().click();
   await page.locator("ps-work-board .comment p").first().waitFor();
   assert.deepEqual(await page.locator("ps-work-board .comment p").allTextContents(), ["Please hurry.", "Noted."]);
+  assert.deepEqual(page.problems, []);
+});
+
+test("an image in the output of a tool is an image", limit, async () => {
+  const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+  await lookWith("shot", [fact("run.started")], [{ activityType: "tool-call-progress", activityId: "c", surface: "tool_ui", content: { tool_name: "screenshot", status: "completed", state: "output-available", output: { content: [{ type: "text", text: "Here it is." }, { type: "image", mimeType: "image/png", data: pixel }] } } }]);
+  await page.locator("ps-inline-process").first().waitFor();
+  await page.evaluate(() => document.querySelectorAll('ps-inline-process[data-open="false"] .summary').forEach((one) => one.click()));
+  await page.locator("ps-tool .summary").first().click();
+  await page.locator("ps-tool img").waitFor();
+  assert.deepEqual(await page.locator("ps-tool img").evaluateAll((all) => all.map(({ naturalWidth }) => naturalWidth)), [1]);
   assert.deepEqual(page.problems, []);
 });
 
@@ -250,7 +263,7 @@ test("tabs say how much is unread, what is stale and how many decisions are pend
   const marks = async (id) => page.locator(`#sessions button[data-session="${id}"] .marks > *`).allTextContents();
   await until(page, () => document.querySelectorAll("#sessions button[data-session]").length === 3);
   assert.deepEqual(await marks("numbers"), ["Needs you", "3 decisions pending", "2 in child sessions", "3 unread"]);
-  assert.deepEqual(await marks("flag"), ["stale", "1 decision pending", "1 unread"]);
+  assert.deepEqual(await marks("flag"), ["stale", "1 decision pending", "Unread"]);
   assert.match(await text(page.locator('#sessions button[data-session="flag"] .session-line')), /^Last seen \d+d ago$/);
   assert.deepEqual(await marks("quiet"), ["Running"]);
 });
@@ -358,18 +371,31 @@ test("an artifact is edited and evidence is exported by controls", limit, async 
   assert.deepEqual(bodies.find(({ control }) => control === "edit").value, { body: "Revenue fell.", baseVersion: 2 });
 });
 
-test("a message can have files, and too large ones are rejected before sending", limit, async () => {
+test("a message can have files that are picked, pasted or dropped, and too large ones are rejected before sending", limit, async () => {
   await stage.publish("files", [fact("run.started", {}, { agentId: "files" }), fact("run.finished")], { sessionId: "files-s" });
   await look({ session: "files-s" });
   const composer = page.locator("ps-composer");
-  await composer.locator('input[type="file"]').setInputFiles({ name: "big.bin", mimeType: "application/octet-stream", buffer: Buffer.alloc(200_000) });
-  await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("The attachments have 200,000 bytes. A message can have 98,304."));
-  await composer.locator('input[type="file"]').setInputFiles({ name: "notes.md", mimeType: "text/markdown", buffer: Buffer.from("# Notes") });
-  await composer.locator(".files li").waitFor();
+  const pick = composer.locator('input[type="file"]');
+  await pick.setInputFiles({ name: "big.bin", mimeType: "application/octet-stream", buffer: Buffer.alloc(10 * 1024 * 1024 + 1) });
+  await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("big.bin has 10,485,761 bytes. A file can have 10,485,760."));
+  await pick.setInputFiles({ name: "none.txt", mimeType: "text/plain", buffer: Buffer.alloc(0) });
+  await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("none.txt is empty."));
+  assert.equal(await composer.locator(".files li").count(), 0);
+  await pick.setInputFiles({ name: "notes.md", mimeType: "text/markdown", buffer: Buffer.from("# Notes") });
+  for (const [kind, selector, name] of [["paste", "textarea", "pasted.png"], ["drop", ".box", "dropped.png"]]) {
+    await composer.locator(selector).evaluate((at, [kind, name]) => {
+      const data = new DataTransfer();
+      data.items.add(new File([new Uint8Array(300_000)], name, { type: "image/png" }));
+      at.dispatchEvent(kind === "paste" ? new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }) : new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+    }, [kind, name]);
+  }
+  assert.deepEqual(await composer.locator(".files li span").allTextContents(), ["notes.md · 7 B", "pasted.png · 300.0 kB", "dropped.png · 300.0 kB"]);
+  await composer.getByRole("button", { name: "Remove dropped.png" }).click();
   await composer.locator("textarea").fill("See the notes.");
   await composer.locator("textarea").press("Enter");
-  const control = await stage.claim("files");
-  assert.deepEqual(control.value, { text: "See the notes.", attachments: [{ name: "notes.md", mediaType: "text/markdown", bytes: 7, data: Buffer.from("# Notes").toString("base64") }] });
+  const { value } = await stage.claim("files");
+  assert.deepEqual(value.attachments.map(({ name, mediaType, bytes }) => [name, mediaType, bytes]), [["notes.md", "text/markdown", 7], ["pasted.png", "image/png", 300_000]]);
+  assert.equal(await (await fetch(`${stage.url}${value.attachments[0].href}`)).text(), "# Notes");
   assert.equal(await composer.locator(".files li").count(), 0);
 });
 
@@ -456,7 +482,7 @@ test("nothing is sent while the page is disconnected", limit, async () => {
   await page.getByRole("button", { name: "Reconnect" }).click();
   await until(page, () => document.getElementById("connection").dataset.kind === "live");
   await page.locator("ps-action").getByRole("button", { name: "Approve" }).click();
-  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Submitted."));
+  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Answered by you."));
   assert.equal((await stage.claim("severed")).control, "approve");
 });
 

@@ -9,6 +9,7 @@ import assert from "node:assert/strict";
 import { createDecipheriv, createECDH, hkdfSync, randomBytes } from "node:crypto";
 import { createServer } from "node:http";
 import { after, afterEach, before, test } from "node:test";
+import { DEADLINE } from "../deadline.mjs";
 import { Stage, limit, text, until } from "./stage.js";
 
 /** Looks for a notification after which its message is delivered again: the worker asks pages for a second at most. */
@@ -143,16 +144,14 @@ async function worker() {
   return {
     inWorker, push, shown,
     close: () => other.close(),
-    /** Delivers a message that is shown, again if the browser drops it while the worker starts. */
-    async deliver(message) {
-      for (;;) {
-        await push(message);
-        for (let looks = 0; looks < LOOKS_MAX; looks += 1) {
-          const all = await shown();
-          if (all.some(({ title }) => title === message.notification.title)) return all;
-          await new Promise((resolve) => setTimeout(resolve, 50));
-        }
-      }
+    /** Delivers a message until a notification has the wanted title: the browser drops what comes while the worker starts. */
+    async deliver(message, wanted = message.notification.title) {
+      const isWanted = (all) => all.some(({ title }) => title === wanted);
+      let looks = 0;
+      return eventually(`a notification "${wanted}"`, async () => {
+        if (looks++ % LOOKS_MAX === 0) await push(message);
+        return shown();
+      }, isWanted);
     },
     clear: () => inWorker(async () => (await self.registration.getNotifications()).forEach((one) => one.close())),
   };
@@ -161,11 +160,13 @@ async function worker() {
 /** A message as the server makes it, for a run whose messages a test does not wait for. */
 const waiting = (id, title = "Deploy?") => ({ web_push: 8030, type: "run.waiting", notification: { title, body: "coder waits for you", navigate: `/#session=${id}&run=${id}&action=a&audience=user`, tag: title } });
 
-/** Waits until a promise of a value fulfils a condition. */
-async function eventually(read, holds) {
+/** Waits until a promise of a value fulfils a condition. A wait that fails names what it waited for, and what it saw last. */
+async function eventually(what, read, holds) {
+  const ends = Date.now() + DEADLINE;
   for (;;) {
     const value = await read();
     if (holds(value)) return value;
+    assert.ok(Date.now() < ends, `waited for ${what}, saw ${JSON.stringify(value)}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }
@@ -181,7 +182,7 @@ test("the page offers notifications after the first decision, never at load, and
   await stage.publish(`push-${runs}`, [{ type: "action.required", actionId: "b", payload: { kind: "tool_approval", title: "Again?" } }], { sessionId: `push-${runs}` });
   const again = page.locator("ps-conversation .ask", { hasText: "Again?" });
   await again.locator(".yes .button").first().click();
-  await again.locator("[role=status]", { hasText: "Submitted" }).waitFor();
+  await again.locator("[role=status]", { hasText: "Answered by you." }).waitFor();
   assert.equal(await page.locator("#push-offer").count(), 0);
   assert.ok(!sent.some(({ method }) => method === "PUT"));
   assert.deepEqual(page.problems, []);
@@ -193,7 +194,7 @@ test("nothing is offered where the browser or the server cannot push", limit, as
   const asked = page.waitForResponse("**/v1/push");
   await approve();
   await (await asked).finished();
-  await page.locator("ps-conversation .ask [role=status]", { hasText: "Submitted" }).waitFor();
+  await page.locator("ps-conversation .ask [role=status]", { hasText: "Answered by you." }).waitFor();
   assert.equal(await page.locator("#push-offer").count(), 0);
   await page.close();
 
@@ -204,7 +205,7 @@ test("nothing is offered where the browser or the server cannot push", limit, as
   await page.locator("ps-conversation .ask").waitFor();
   await until(page, isReady);
   await approve();
-  await page.locator("ps-conversation .ask [role=status]", { hasText: "Submitted" }).waitFor();
+  await page.locator("ps-conversation .ask [role=status]", { hasText: "Answered by you." }).waitFor();
   assert.equal(await page.locator("#push-offer").count(), 0);
   assert.deepEqual(sent, []);
 });
@@ -226,24 +227,23 @@ test("turning on subscribes with the server's key, and each load of the page ren
 test("a push shows a notification while the page is closed, and none while a visible page has the session open", limit, async () => {
   const id = await openSubscribed();
   const { endpoint } = JSON.parse(await page.evaluate(() => localStorage.getItem("test.subscription")));
-  const { push, deliver, shown, clear, close, inWorker } = await worker();
+  const { push, deliver, clear, close, inWorker } = await worker();
   await page.bringToFront();
   await stage.publish(id, [{ type: "action.required", actionId: "b", payload: { kind: "tool_approval", title: "Delete it?" } }], { sessionId: id });
-  const message = await eventually(() => pushed.get(new URL(endpoint).pathname)?.at(-1), (last) => last !== undefined);
+  const message = await eventually("a message from the server", () => pushed.get(new URL(endpoint).pathname)?.at(-1), (last) => last !== undefined);
   await deliver(waiting("elsewhere", "First?"));
   await push(message);
   const all = await deliver(waiting("elsewhere", "Other?"));
   assert.deepEqual(all.map(({ title }) => title).sort(), ["First?", "Other?"], "the page has the session of the message between them open");
   await clear();
   await page.close();
-  await eventually(() => inWorker(async () => (await self.clients.matchAll({ includeUncontrolled: true })).filter(({ url }) => url.startsWith(self.registration.scope)).length), (open) => open === 0);
+  await eventually("no open page", () => inWorker(async () => (await self.clients.matchAll({ includeUncontrolled: true })).filter(({ url }) => url.startsWith(self.registration.scope)).length), (open) => open === 0);
   const [{ title, body, data }] = await deliver(message);
   assert.deepEqual([title, body], ["Delete it?", `${message.data.agentId} waits for you`]);
   const target = new URLSearchParams(data.target.slice(1));
   assert.deepEqual(["session", "run", "action"].map((name) => target.get(name)), [id, id, "b"]);
   await clear();
-  await push("no JSON");
-  await eventually(shown, (all) => all.some((shown) => shown.title === "A run waits for you"));
+  await deliver("no JSON", "A run waits for you");
   await clear();
   await close();
 });

@@ -166,7 +166,7 @@ test("Human-in-the-loop actions use stable ids and controlled write APIs.", limi
   const element = await card.elementHandle();
   await card.getByRole("button", { name: "Send answer" }).click();
   // The answer is submitted, and nothing is decided.
-  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Submitted."));
+  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Answered by you."));
   assert.equal(await card.getAttribute("data-status"), "pending");
   assert.ok(await card.getByRole("button", { name: "Send answer" }).isDisabled());
   assert.deepEqual(requests, ["/v1/runs/asks/controls"]);
@@ -196,7 +196,7 @@ test("every kind of action has its controls", limit, async () => {
   const credential = page.locator('ps-action[data-kind="credential_request"]');
   await credential.locator('input[type="password"]').fill("hunter2-not-a-word");
   await credential.getByRole("button", { name: "Send answer" }).click();
-  await until(page, () => document.querySelector('ps-action[data-kind="credential_request"] .told').textContent.startsWith("Submitted."));
+  await until(page, () => document.querySelector('ps-action[data-kind="credential_request"] .told').textContent.startsWith("Answered by you."));
   await stage.publish("kinds", [fact("action.resolved", { outcome: "answered" }, { actionId: "credential_request" })]);
   await until(page, () => document.querySelector('ps-action[data-kind="credential_request"]').dataset.status === "resolved");
   assert.ok(!(await page.locator("body").innerHTML()).includes("hunter2"), "the secret is not on the page");
@@ -205,7 +205,7 @@ test("every kind of action has its controls", limit, async () => {
   await plan.locator("summary").click();
   await plan.locator("textarea").fill("Shorter, please.");
   await plan.getByRole("button", { name: "Request changes" }).click();
-  await until(page, () => document.querySelector('ps-action[data-kind="plan_decision"] .told').textContent.startsWith("Submitted."));
+  await until(page, () => document.querySelector('ps-action[data-kind="plan_decision"] .told').textContent.startsWith("Answered by you."));
   const sentControls = (await controls("kinds")).map(({ control, actionId }) => `${control} ${actionId}`);
   assert.ok(sentControls.includes("edit plan_decision") && sentControls.includes("answer credential_request"), String(sentControls));
   // The server resolves an action whose time has passed, and the card takes no answer any more.
@@ -280,10 +280,10 @@ test("Missing facts render honest fallback states.", limit, async () => {
   assert.equal(await text(page.locator('.mark[data-type="handoff"] .words')), "Handed off from unknown to unknown");
   assert.equal(await text(page.locator(".capsule .badge")), "unknown");
   assert.equal(await text(page.locator("ps-composer .queue .badge")), "unknown number queued");
-  // An action without an outcome, and a failure of which it is unknown whether it can be retried.
+  // An action without an outcome, and a failure of which nothing is known: Retry says enough.
   await stage.publish("honest", [fact("run.failed", { error: { code: "gone", message: "the connection broke" } })]);
   await until(page, () => document.querySelector("ps-runtime-status .run").dataset.status === "failed");
-  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["the connection broke (gone)", "It is unknown whether the run can be retried."]);
+  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["the connection broke (gone)"]);
   assert.equal(await text(page.locator("ps-action .told")), "The run ended before a decision.");
   assert.deepEqual(page.problems, []);
 });
@@ -350,7 +350,7 @@ test("an approval names its requester and is decided by its runtime only", limit
   const card = page.locator("ps-action");
   await card.getByText("May I deploy?").waitFor();
   assert.equal(await text(card.locator(".requester")), "Rui (researcher) asks");
-  assert.equal(await text(card.locator(".facts")), "Tool\ndeploy\nArguments\nenv prod\nScope\nrun");
+  assert.equal(await text(card.locator(".facts")), "Tool\ndeploy\nArguments\nenv\nprod\nScope\nrun");
   assert.equal(await text(card.locator(".risk")), "High risk");
   await until(page, () => document.querySelector("#sessions .marks")?.textContent.includes("1 decision pending"));
   await card.getByLabel("once").check();
@@ -389,7 +389,7 @@ test("an answer that the runtime rejects before the page has the server's respon
   stage.front.server.closeAllConnections();
   await until(page, () => document.getElementById("connection").dataset.kind === "away");
   await card.getByRole("button", { name: "Approve" }).click();
-  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Submitted."));
+  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Answered by you."));
   await stage.claim("hasty", refusal);
   await page.unroute("**/stream?*");
   await until(page, isRefused);

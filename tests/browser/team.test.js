@@ -392,3 +392,24 @@ test("the text of teammates is never markup", limit, async () => {
   assert.equal(await page.locator("main img, main [onerror], main [onload], main a").count(), 0);
   assert.equal(await text(card("ps-team-roster", hostileText.replace(/[()[\]]/g, "\\$&")).locator(".card-title").first()), hostileText);
 });
+
+test("a team of 40 is filtered by words and has an order", limit, async () => {
+  const status = (at) => (at % 4 === 0 ? "completed" : "running");
+  const agents = Array.from({ length: 40 }, (_, at) => ({ type: "agent.spawned", agentId: `mate-${at}`, payload: { agentName: `Mate ${at}`, role: at % 2 ? "writer" : "reviewer" } }));
+  const done = agents.filter((_, at) => status(at) === "completed").map(({ agentId }) => ({ type: "agent.completed", agentId, payload: {} }));
+  await stage.publish("forty", [{ type: "run.started" }, ...agents, ...done]);
+  page = await stage.show("team.html", { run: "forty" });
+  const roster = page.locator("ps-team-roster");
+  await roster.getByLabel("Filter teammates").fill("writer 3");
+  // 3, 13, 23, 31, 33, 35, 37 and 39.
+  await until(page, () => document.querySelectorAll("ps-team-roster .cards > li").length === 8);
+  assert.match(await roster.locator(".count").first().innerText(), /^8 of 40$/);
+  await roster.getByLabel("Filter teammates").fill("no such name");
+  await roster.getByText("No teammate matches.").waitFor();
+  await roster.getByLabel("Filter teammates").fill("");
+  await roster.getByLabel("Order of teammates").selectOption("By name");
+  const names = () => roster.locator(".cards .card-title").allTextContents();
+  await until(page, () => document.querySelectorAll("ps-team-roster .cards > li").length === 40);
+  assert.deepEqual((await names()).slice(0, 3), ["Mate 0", "Mate 1", "Mate 2"]);
+  assert.deepEqual(page.problems, []);
+});

@@ -180,7 +180,7 @@ test("a decision names the page as its face, and a text has its own direction", 
   assert.deepEqual(sides, ["right", "left"]);
   assert.equal(await page.locator(".ask .card-title").evaluate((title) => getComputedStyle(title).direction), "rtl");
   await page.locator(".ask").getByRole("button", { name: "Approve" }).click();
-  await page.locator("ps-action .told", { hasText: "Submitted" }).waitFor();
+  await page.locator("ps-action .told", { hasText: "Answered by you." }).waitFor();
   const { controls } = await stage.read("/v1/runs/spoken/controls");
   assert.equal(controls[0].decidedBy.via, "page");
 });

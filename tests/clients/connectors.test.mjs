@@ -24,7 +24,7 @@ import { AbstractChat, DefaultChatTransport, convertToModelMessages, jsonSchema,
 import { pipeUIMessageStreamToResponse, stepCountIs, streamText, tool } from "ai";
 import { MockLanguageModelV4, simulateReadableStream } from "ai/test";
 import { limit } from "../deadline.mjs";
-import { post, startServer, waitFor } from "./harness.mjs";
+import { fetchActivities, joinChunks, post, startServer, waitFor } from "./harness.mjs";
 import { pageOf, turnAfterRestart } from "./helper-page.mjs";
 
 /** LangGraph's server keeps its threads between two runs of the tests. */
@@ -401,6 +401,30 @@ describeAgentWithQuestion("langgraph", startLangGraph, ["I have 1 messages.", "I
     assert.deepEqual(page.messages.flatMap(({ toolCalls }) => toolCalls ?? []).map((call) => call.function), [{ name: "look", arguments: '{"path":"a.txt"}' }]);
     assert.deepEqual(page.messages.filter(({ role }) => role === "tool").map(({ content }) => content), ["a.txt is there"]);
     assert.deepEqual(texts(), ["result: a.txt is there"]);
+  });
+
+  test("a branch has a copy of the thread at its point, or the conversation", limit, async () => {
+    const thread = `langgraph-branches-${randomUUID()}`;
+    const { server, say } = await openPage(agent(), thread);
+    await say("Look");
+    await say("Again");
+    const { runs } = await (await fetch(`${server.url}/v1/sessions/${thread}`)).json();
+    const ofRuns = await Promise.all(runs.map(({ runId }) => fetchActivities(server.url, runId)));
+    const first = ofRuns.find((activities) => activities.some(({ content }) => content.parts?.[0]?.text?.[0] === "Look"));
+    const messages = first.filter(({ activityType }) => activityType === "message");
+    // The graph counts the question, the call, its result and the answer.
+    for (const [message, fork, count] of [[messages.at(-1), "state", 5], [messages[0], "transcript", 2]]) {
+      const made = await post(`${server.url}/v1/sessions/${thread}/branches`, { after: { messageId: message.activityId } });
+      assert.equal(made.fork, fork);
+      for (const [n, text] of ["One", "Two"].entries()) {
+        const run = randomUUID();
+        const message = { id: randomUUID(), role: "user", content: text };
+        await post(`${server.url}/v1/sessions/${made.sessionId}/controls`, { control: "send", agentId: "helper", value: { runId: run, messages: [message] } });
+        await waitFor("the end of the run", async () => (await (await fetch(`${server.url}/v1/runs/${run}`)).json()).status === "completed");
+        const answer = (await fetchActivities(server.url, run)).find(({ activityType, content }) => activityType === "message" && content.role === "assistant");
+        assert.equal(joinChunks(answer.content.parts[0].text), `I have ${count + 2 * n} messages.`);
+      }
+    }
   });
 
   for (const [client, open] of Object.entries(CARD_CLIENTS)) {

@@ -2,14 +2,14 @@
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { limit } from "../deadline.mjs";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
-const GUIDES = ["ag-ui", "ai-sdk", "copilotkit", "tanstack-ai"];
+const GUIDES = ["ag-ui", "ai-sdk", "assistant-ui", "copilotkit", "tanstack-ai"];
 
 const OPTIONS = { strict: true, noEmit: true, skipLibCheck: true, target: "es2024", module: "esnext", moduleResolution: "bundler", jsx: "react-jsx", lib: ["es2024", "dom", "dom.iterable"], types: [] };
 
@@ -23,10 +23,12 @@ test("the examples of the guides for clients compile", limit, (context) => {
   context.after(() => rmSync(directory, { recursive: true }));
   for (const guide of GUIDES) {
     const text = readFileSync(here(`../../docs/src/guides/${guide}.md`), "utf8");
-    const [block, ...others] = [...text.matchAll(/^```tsx?\n(.*?)^```$/gms)].map(([, block]) => block);
-    assert.ok(block && others.length === 0, `${guide}.md has one example in TypeScript`);
-    writeFileSync(`${directory}/${guide}.tsx`, block);
+    const blocks = [...text.matchAll(/^```tsx?\n(.*?)^```$/gms)].map(([, block]) => block);
+    assert.ok(blocks.length > 0, `${guide}.md has an example in TypeScript`);
+    for (const [at, block] of blocks.entries()) writeFileSync(`${directory}/${guide}-${at}.page.tsx`, block);
   }
+  // What a guide tells to copy.
+  copyFileSync(here("../../examples/assistant-ui.ts"), `${directory}/assistant-ui.ts`);
   writeFileSync(`${directory}/styles.d.ts`, STYLES);
   writeFileSync(`${directory}/tsconfig.json`, JSON.stringify({ compilerOptions: OPTIONS, include: ["*"] }));
   const { status, stdout } = spawnSync(here("node_modules/.bin/tsc"), ["--project", directory], { encoding: "utf8" });

@@ -1,23 +1,9 @@
 //! Backups: a copy of the data directory, made as `docs/src/guides/operate.md` says, restores the server.
 
-use crate::harness::{Client, Process, fact, with_timeout};
+use crate::harness::{Client, Process, copy_directory, fact, with_timeout};
 use serde_json::json;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Copies a directory recursively.
-fn copy_directory(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let (entry, to) = (entry.unwrap().path(), to.to_owned());
-        let target = to.join(entry.file_name().unwrap());
-        match entry.is_dir() {
-            true => copy_directory(&entry, &target),
-            false => drop(std::fs::copy(&entry, &target).unwrap()),
-        }
-    }
-}
 
 #[tokio::test]
 async fn a_snapshot_holds_everything_acknowledged_before_it() {

@@ -1,5 +1,6 @@
 //! The command line at a terminal: the built binary, its output, its exit code.
 
+use proscenium::log::embedded::FORMAT;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -52,6 +53,11 @@ impl Running {
     /// Starts a server with an in-memory store.
     pub fn serve() -> Self {
         Self::start(&mut proscenium(&["serve", "--listen", "127.0.0.1:0", "--store", "memory"]))
+    }
+
+    /// Starts a server with a store in this directory.
+    pub fn serve_in(data: &Path) -> Self {
+        Self::start(proscenium(&["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data))
     }
 
     pub fn terminate(&self) {
@@ -293,8 +299,8 @@ async fn tail_exits_with_0_for_a_failed_run_and_shows_each_audience_its_lines() 
     assert_eq!(user.last().map(String::as_str), Some("■ failed"));
     assert!(user.iter().all(|line| internal.contains(line)), "{user:#?} {internal:#?}");
     assert!(
-        internal.iter().any(|line| line.starts_with("· state.snapshot"))
-            && !user.iter().any(|line| line.contains("state.snapshot"))
+        internal.iter().any(|line| line.starts_with("· state snapshot"))
+            && !user.iter().any(|line| line.contains("state snapshot"))
     );
 }
 
@@ -445,17 +451,21 @@ async fn a_failed_export_leaves_no_file() {
 }
 
 #[test]
-fn the_version_names_the_commit_and_the_features() {
+fn the_version_names_the_commit_the_features_and_the_store_format() {
     let shown = run(&mut proscenium(&["--version"]));
-    let enabled =
-        [("cluster", cfg!(feature = "cluster")), ("otlp", cfg!(feature = "otlp")), ("test-clock", cfg!(feature = "test-clock"))];
+    let enabled = [
+        ("cloud", cfg!(feature = "cloud")),
+        ("cluster", cfg!(feature = "cluster")),
+        ("otlp", cfg!(feature = "otlp")),
+        ("test-clock", cfg!(feature = "test-clock")),
+    ];
     let names: Vec<_> = enabled.iter().filter(|(_, is_enabled)| *is_enabled).map(|(name, _)| *name).collect();
     let features = if names.is_empty() { "none".to_owned() } else { names.join(" ") };
     let version = env!("CARGO_PKG_VERSION");
     let text = stdout(&shown);
     let commit = text
         .strip_prefix(&format!("proscenium {version} (commit "))
-        .and_then(|rest| rest.strip_suffix(&format!(", features: {features})\n")))
+        .and_then(|rest| rest.strip_suffix(&format!(", features: {features}, store format {FORMAT})\n")))
         .unwrap_or_else(|| panic!("{text}"));
     let digits = commit.trim_end_matches("-dirty");
     assert!(commit == "unknown" || digits.len() >= 12 && digits.bytes().all(|b| b.is_ascii_hexdigit()), "{text}");

@@ -448,6 +448,7 @@ async fn a_body_that_makes_no_run_is_rejected_with_the_member() {
         ("/copilotkit/agent/a/connect", json!({}), "threadId"),
         ("/copilotkit", json!({}), "method"),
         ("/copilotkit", json!({ "method": "agent/dance" }), "method"),
+        ("/copilotkit", json!({ "method": "resource/request" }), "path"),
         ("/copilotkit", json!({ "method": "agent/run" }), "agentId"),
         ("/copilotkit", json!({ "method": "agent/run", "params": [] }), "params"),
         ("/copilotkit", json!({ "method": "agent/stop", "params": { "agentId": "a" } }), "threadId"),
@@ -965,15 +966,24 @@ async fn the_runtime_info_lists_the_agents() {
     })
     .await;
     waiting.abort();
-    let agent = |name: &str| json!({ "name": name, "description": "", "className": "Proscenium", "present": name == "waits" });
+    let capabilities = json!({ "transport": { "streaming": true } });
+    let agent = |name: &str| {
+        let present = name == "waits";
+        json!({ "name": name, "description": "", "className": "Proscenium", "capabilities": capabilities, "present": present })
+    };
     let names = ["asked", "default", "helper", "named", "waits"];
     assert_eq!(info["agents"], names.iter().map(|name| ((*name).to_owned(), agent(name))).collect::<Value>());
     assert_eq!(
         json!([info["mode"], info["audioFileTranscriptionEnabled"], info["version"]]),
         json!(["sse", false, env!("CARGO_PKG_VERSION")])
     );
+    let threads = json!({ "list": true, "inspect": true, "mutations": true, "realtimeMetadata": false });
+    assert_eq!(info["threadEndpoints"], threads);
+    assert_eq!(info["singleRoute"], json!({ "resourceOperations": true, "threadEndpoints": threads }));
+    assert_eq!(json!([info["suggestions"], info["a2uiEnabled"], info["telemetryDisabled"]]), json!([false, false, true]));
+    assert!(info.get("licenseStatus").is_none() && info.get("intelligence").is_none(), "{info}");
     let called = post_json(&client, "/copilotkit", &json!({ "method": "info" })).await.ok();
-    assert_eq!(called["agents"]["named"], agent("named"));
+    assert_eq!((&called["agents"]["named"], &called["threadEndpoints"]), (&agent("named"), &threads));
 }
 
 #[tokio::test]
@@ -1112,18 +1122,146 @@ async fn a_regeneration_starts_a_new_run_unless_one_is_active() {
     let posts = (0..3).map(|_| post(&client, "/ai-sdk/helper", &body));
     let all = futures_util::future::join_all(posts).await;
     let control = claim_one(&client, "helper").await;
-    let run = control["value"]["runId"].as_str().unwrap().to_owned();
+    let (run, branch) = (control["value"]["runId"].as_str().unwrap(), control["sessionId"].as_str().unwrap());
     assert_eq!(json!([control["value"]["trigger"], control["value"]["messageId"]]), json!(["regenerate-message", "r1"]));
-    publish(&client, "c", &run, &[started(), agent_text("a2", "Hello")]).await;
+    publish(&client, branch, run, &[started(), agent_text("a2", "Hello")]).await;
     settle_control(&client, &control, "ack", json!({})).await;
     let active = post(&client, "/ai-sdk/helper", &body).await;
-    publish(&client, "c", &run, &[finished()]).await;
+    publish(&client, branch, run, &[finished()]).await;
     for response in all.into_iter().chain([active]) {
-        assert_eq!(response.read_all().await[0]["messageId"], run.as_str());
+        assert_eq!(response.read_all().await[0]["messageId"], run);
     }
     assert_eq!(claim(&client, "helper").await, Vec::<Value>::new());
-    drop(post(&client, "/ai-sdk/helper", &body).await.wait_until_open().await);
-    assert!(claim_one(&client, "helper").await["value"]["runId"] != run.as_str(), "a later regeneration is another run");
+    let again = json!({ "id": "c", "messages": [ui_message("u1", "hello")], "trigger": "regenerate-message", "messageId": run });
+    drop(post(&client, "/ai-sdk/helper", &again).await.wait_until_open().await);
+    assert!(claim_one(&client, "helper").await["value"]["runId"] != run, "a later regeneration is another run");
+}
+
+/// Answers the only queued control with a whole turn in its session. Returns the control.
+async fn answer_turn(client: &Client, said: (&str, &str)) -> Value {
+    let control = claim_one(client, "helper").await;
+    let (run, session) = (control["value"]["runId"].as_str().unwrap(), control["sessionId"].as_str().unwrap());
+    let asked = control["value"]["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "user");
+    let text = |message: &Value| message["parts"][0]["text"].as_str().or(message["content"].as_str()).unwrap().to_owned();
+    let asked = asked.map(|message| user_text(message["id"].as_str().unwrap(), &text(message)));
+    let facts: Vec<_> = [started()].into_iter().chain(asked).chain([agent_text(said.0, said.1), finished()]).collect();
+    publish(client, session, run, &facts).await;
+    settle_control(client, &control, "ack", json!({})).await;
+    control
+}
+
+/// The texts of a chat, as a client loads it.
+async fn chat_texts(client: &Client, chat: &str) -> Vec<String> {
+    let loaded = client.get(&format!("/ai-sdk/helper/{chat}")).await.ok();
+    let text = |message: &Value| {
+        message["parts"].as_array().unwrap().iter().filter_map(|part| part["text"].as_str()).collect::<String>()
+    };
+    loaded["messages"].as_array().unwrap().iter().map(text).collect()
+}
+
+#[tokio::test]
+async fn an_answer_is_regenerated_in_a_branch_and_the_client_may_go_back_to_the_first() {
+    let client = client().await;
+    publish_turn(&client, "c", "r1", ("u1", "One"), ("a1", "First")).await;
+    publish_turn(&client, "c", "r2", ("u2", "Two"), ("a2", "Second")).await;
+    let first = ["One", "First", "Two", "Second"];
+    assert_eq!(chat_texts(&client, "c").await, first);
+    let regenerates = json!({ "id": "c", "trigger": "regenerate-message", "messageId": "r2",
+        "messages": [ui_message("u1", "One"), { "id": "r1", "role": "assistant", "parts": [] }, ui_message("u2", "Two")] });
+    let answer = post(&client, "/ai-sdk/helper", &regenerates).await;
+    let control = answer_turn(&client, ("b", "Second, again")).await;
+    assert_eq!(control["value"]["messages"], json!([ui_message("u2", "Two")]), "the agent gets the question again");
+    assert_eq!(control["value"]["threadId"], control["sessionId"], "it knows the branch by its own id");
+    assert_eq!(text_of(&answer.read_all().await), "Second, again");
+    assert_eq!(chat_texts(&client, "c").await, ["One", "First", "Two", "Second, again"]);
+    let shell = client.get("/v1/sessions/c").await.ok();
+    let branch = shell["head"].as_str().unwrap().to_owned();
+    assert_eq!(json!([shell["branches"][0]["sessionId"], shell["branches"][0]["parent"]["runId"]]), json!([branch, "r2"]));
+    let listed = client.get("/ai-sdk/helper").await.ok();
+    assert_eq!(listed["chats"].as_array().unwrap().len(), 1, "a chat and its branches are one: {listed}");
+
+    // The conversation goes on in the branch, by the id that the client has.
+    let whole = [ui_message("u1", "One"), ui_message("u2", "Two"), ui_message("u3", "Three")];
+    let more = post(&client, "/ai-sdk/helper", &chat_input("c", &whole)).await;
+    let control = answer_turn(&client, ("d", "Third")).await;
+    assert_eq!(json!([control["sessionId"], control["value"]["messages"]]), json!([branch, [ui_message("u3", "Three")]]));
+    assert_eq!(text_of(&more.read_all().await), "Third");
+    assert_eq!(chat_texts(&client, "c").await, ["One", "First", "Two", "Second, again", "Three", "Third"]);
+
+    client.patch("/v1/sessions/c", &json!({ "head": null })).await.ok();
+    assert_eq!(chat_texts(&client, "c").await, first);
+    let answer = post(&client, "/ai-sdk/helper", &chat_input("c", &[ui_message("u4", "Four")])).await;
+    assert_eq!(answer_turn(&client, ("e", "Fourth")).await["sessionId"], "c");
+    drop(answer.read_all().await);
+    client.patch("/v1/sessions/c", &json!({ "head": branch })).await.ok();
+    assert_eq!(chat_texts(&client, "c").await.len(), 6);
+}
+
+#[tokio::test]
+async fn an_edited_message_branches_and_a_shortened_list_of_messages_never_does() {
+    let client = client().await;
+    publish_turn(&client, "c", "r1", ("u1", "One"), ("a1", "First")).await;
+    publish_turn(&client, "c", "r2", ("u2", "Two"), ("a2", "Second")).await;
+    // Clients trim what they send, and send known messages as they were.
+    for messages in [vec![ui_message("u3", "Three")], vec![ui_message("u1", "One"), ui_message("u4", "Four")]] {
+        let answer = post(&client, "/ai-sdk/helper", &chat_input("c", &messages)).await;
+        assert_eq!(answer_turn(&client, ("x", "More")).await["sessionId"], "c");
+        drop(answer.read_all().await);
+    }
+    assert_eq!(client.get("/v1/sessions/c").await.ok()["branches"], Value::Null);
+    let edited = ui_message("u2", "Two, or rather three");
+    let sends =
+        json!({ "id": "c", "trigger": "submit-message", "messageId": "u2", "messages": [ui_message("u1", "One"), edited] });
+    // A repeated request is the same branch and the same run.
+    let posts = (0..3).map(|_| post(&client, "/ai-sdk/helper", &sends));
+    let answers = futures_util::future::join_all(posts).await;
+    let control = answer_turn(&client, ("b", "Three it is")).await;
+    assert_eq!(control["value"]["messages"], json!([edited]));
+    for answer in answers {
+        assert_eq!(text_of(&answer.read_all().await), "Three it is");
+    }
+    assert_eq!(chat_texts(&client, "c").await, ["One", "First", "Two, or rather three", "Three it is"]);
+    assert_eq!(client.get("/v1/sessions/c").await.ok()["branches"].as_array().unwrap().len(), 1);
+    assert_eq!(claim(&client, "helper").await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn an_ag_ui_client_branches_by_an_older_parent_run_or_an_edited_message() {
+    let client = client().await;
+    for (n, text) in [(1, "One"), (2, "Two")] {
+        publish_turn(&client, "t", &format!("r{n}"), (&format!("u{n}"), text), (&format!("a{n}"), "Answer")).await;
+    }
+    let mut follows = run_input("t", "r3", &[user_message("u3", "Three")]);
+    follows["parentRunId"] = "r2".into();
+    let answer = post(&client, "/ag-ui/helper", &follows).await;
+    assert_eq!(answer_turn(&client, ("a3", "Answer")).await["sessionId"], "t", "the newest run is no older one");
+    drop(answer.read_all().await);
+
+    let mut older = run_input("t", "r4", &[user_message("u4", "Instead")]);
+    older["parentRunId"] = "r1".into();
+    let answer = post(&client, "/ag-ui/helper", &older).await;
+    let control = answer_turn(&client, ("a4", "Answer")).await;
+    assert_eq!(control["value"]["messages"], json!([user_message("u4", "Instead")]));
+    let events = answer.read_all().await;
+    assert!(events.iter().all(|event| event["threadId"].is_null() || event["threadId"] == "t"), "{events:?}");
+    let texts = async || {
+        let loaded = client.get("/ag-ui/helper?threadId=t").await.ok();
+        assert_eq!(loaded["threadId"], "t");
+        loaded["messages"].as_array().unwrap().iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(texts().await, ["u1", "a1", "u4", "a4"]);
+
+    let edited = run_input("t", "r5", &[user_message("u1", "One, changed")]);
+    let answer = post(&client, "/ag-ui/helper", &edited).await;
+    answer_turn(&client, ("a5", "Answer")).await;
+    drop(answer.read_all().await);
+    assert_eq!(texts().await, ["u1", "a5"]);
+    let tree = client.get("/v1/sessions/t").await.ok();
+    let parents: Vec<_> = tree["branches"].as_array().unwrap().iter().map(|of| of["parent"].clone()).collect();
+    assert_eq!(
+        json!(parents),
+        json!([{ "sessionId": "t", "runId": "r1", "sequence": 4 }, { "sessionId": "t", "runId": "r1", "sequence": 0 }])
+    );
 }
 
 #[tokio::test]

@@ -687,7 +687,7 @@ async fn erasing_a_run_erases_its_controls() {
     assert_eq!(client.delete("/v1/runs/r").await.status, 204);
     assert_eq!(claim(&client, "default", "").await, Vec::<Value>::new());
     ack(&client, &out).await.problem(409, "lease_lost");
-    client.get("/v1/runs/r/controls").await.problem(404, "no_such_run");
+    client.get("/v1/runs/r/controls").await.problem(410, "erased");
     client.append("r", &[started()]).await;
     assert_eq!(list_controls(&client, "r", "").await, Vec::<Value>::new());
     submit(&client, "r", json!({"controlId": "in", "control": "steer", "value": 2})).await;

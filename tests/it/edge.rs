@@ -158,6 +158,25 @@ async fn the_service_worker_covers_the_page_and_is_asked_for_again_after_an_upda
     assert_eq!(known.status, 304);
 }
 
+#[tokio::test]
+async fn the_elements_for_other_pages_have_one_address_and_are_small() {
+    let client = start_local().await;
+    let script = client.get("/embed.js").await;
+    assert_eq!((script.status, &script.headers["content-type"]), (200, &"text/javascript; charset=utf-8".parse().unwrap()));
+    assert_eq!(script.headers["cache-control"], "no-cache");
+    let known = client.get_with("/embed.js", &[("if-none-match", script.headers["etag"].to_str().unwrap())]).await;
+    assert_eq!(known.status, 304);
+
+    // It leads to the chunks of this build. The first has decisions and the inbox.
+    let text = String::from_utf8(script.body).unwrap();
+    let path = addresses(&text, "from\"./")[0];
+    let chunk = client.get_with(&format!("/{path}"), &[("accept-encoding", "gzip")]).await;
+    assert_eq!((chunk.status, &chunk.headers["cache-control"]), (200, &"public, max-age=31536000, immutable".parse().unwrap()));
+    assert!(chunk.body.len() < 60_000, "decisions and the inbox have {} bytes", chunk.body.len());
+    let plain = String::from_utf8(client.get(&format!("/{path}")).await.body).unwrap();
+    assert!(!plain.contains("\nimport{") && plain.contains("export const{") && plain.contains("setStrings"), "it is alone");
+}
+
 /// Returns the addresses that the page names between these two texts.
 fn addresses<'p>(page: &'p str, before: &str) -> Vec<&'p str> {
     page.split(before).skip(1).filter_map(|rest| rest.split('"').next()).collect()

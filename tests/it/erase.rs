@@ -1,10 +1,12 @@
-//! Erasing a run: none of its data returns, also under concurrent reads and writes, and later facts start a new epoch.
+//! Erasing a run: none of its data returns, also under concurrent reads and writes. Its readers get 410 for a day, unless
+//! later facts start a new epoch.
 
 use crate::harness::{AUDIENCES, Client, Frame, Process, Sse, TRANSPORTS, Transport, fact, start_local, with_timeout};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 fn text(words: &str) -> Value {
     fact("text.delta", json!({"messageId": "m", "partId": "p", "payload": {"text": words}}))
@@ -26,6 +28,13 @@ fn epoch(frame: &Frame) -> &str {
 
 fn words(frame: &Frame) -> &str {
     frame.data["event"]["payload"]["text"].as_str().expect("the event has text")
+}
+
+/// Reads the end of a stream of what was erased.
+async fn read_erasure(stream: &mut Sse, name: &str) {
+    let last = stream.read_all().await.pop().unwrap_or_else(|| panic!("{name}: the stream has no end"));
+    let problem = &last.data["problem"];
+    assert_eq!((last.kind(), &problem["status"], &problem["code"]), ("Error", &json!(410), &json!("erased")), "{name}: {last:?}");
 }
 
 /// Reads a `Reset`, and then the new epoch's first event with this text; returns the epoch of both.
@@ -55,12 +64,15 @@ async fn an_erased_run_and_its_bodies_stay_erased_after_a_restart() {
     erase(&client, "r").await;
     let check = async |client: &Client| {
         for path in ["", "/events", "/export"] {
-            client.get(&format!("/v1/runs/r{path}")).await.problem(404, "no_such_run");
+            client.get(&format!("/v1/runs/r{path}")).await.problem(410, "erased");
         }
+        let problem = client.get("/v1/runs/r/stream").await.problem(410, "erased");
+        assert!(problem["detail"].as_str().unwrap().contains("run r was erased"), "{problem}");
         client.get(&body).await.problem(404, "no_such_blob");
         let listed = client.get("/v1/runs").await.ok();
         assert_eq!((listed["runs"].as_array().map(Vec::len), &listed["runs"][0]["runId"]), (Some(1), &json!("kept")));
-        client.delete("/v1/runs/r").await.problem(404, "no_such_run");
+        client.delete("/v1/runs/r").await.problem(410, "erased");
+        client.post("/v1/runs/r/settle", &[], "").await.problem(410, "erased");
     };
     check(&client).await;
     server.kill();
@@ -71,7 +83,7 @@ async fn an_erased_run_and_its_bodies_stay_erased_after_a_restart() {
     // Producer numbers are scoped to the epoch: the first fact is number 0 again.
     let ahead = [("content-type", "application/json"), ("producer-id", "p"), ("producer-epoch", "3"), ("producer-seq", "2")];
     assert_eq!(client.post("/v1/runs/r/facts", &ahead, facts.clone()).await.problem(409, "producer_gap")["expected"], 0);
-    client.get("/v1/runs/r").await.problem(404, "no_such_run");
+    client.get("/v1/runs/r").await.problem(410, "erased");
     let rewritten = client.post("/v1/runs/r/facts", &numbered, facts).await.ok();
     assert_eq!(
         (&rewritten["accepted"], &rewritten["duplicates"], &rewritten["firstSequence"]),
@@ -79,7 +91,13 @@ async fn an_erased_run_and_its_bodies_stay_erased_after_a_restart() {
     );
     assert_ne!(rewritten["epoch"], receipt["epoch"]);
     assert_eq!(client.read_events("r", "", 10).await.len(), 2);
+    // Also after a restart, which reads the record of the erasure again.
+    server.kill();
+    let server = Process::start_in(dir.path());
+    let client = Client::new(server.at);
+    assert_eq!(client.get("/v1/runs/r").await.ok()["epoch"], rewritten["epoch"]);
     erase(&client, "r").await;
+    client.get("/v1/runs/r").await.problem(410, "erased");
     client.get("/v1/runs/kept").await.ok();
 }
 
@@ -103,41 +121,49 @@ async fn erasing_an_unknown_run_is_404_and_its_waiting_readers_keep_waiting() {
 }
 
 #[tokio::test]
-async fn live_readers_of_an_erased_run_get_its_new_epoch_after_a_reset() {
+async fn live_readers_of_an_erased_run_end_and_get_its_new_epoch_after_a_reset() {
     let client = start_local().await;
     client.append("r", &(0..300).map(|n| text(&format!("old {n}"))).collect::<Vec<_>>()).await;
     let mut streams = Vec::new();
     for via in TRANSPORTS {
         for query in AUDIENCES.map(|audience| format!("audience={audience}")).into_iter().chain(["type=text.delta".into()]) {
             let mut stream = client.open_stream(via, "r", &query, None).await;
+            let mut cursor = String::new();
             for n in 1..=300 {
-                assert_eq!(stream.next_frame().await.sequence(), n, "{via:?} {query}");
+                let frame = stream.next_frame().await;
+                assert_eq!(frame.sequence(), n, "{via:?} {query}");
+                cursor = frame.id().to_owned();
             }
-            streams.push((format!("{via:?} {query}"), stream));
+            streams.push((via, query, stream, cursor));
         }
-        streams.push((format!("{via:?} now"), client.open_stream(via, "r", "after=now", None).await));
     }
+    let mut of_now = client.open_stream(Transport::Raw, "r", "after=now", None).await;
     erase(&client, "r").await;
-    client.get("/v1/runs/r").await.problem(404, "no_such_run");
-    // A new reader finds an empty run; a reader with an old cursor gets a Reset.
-    let mut fresh = client.open_stream(Transport::Raw, "r", "", None).await;
+    read_erasure(&mut of_now, "after=now").await;
+    for (via, query, stream, cursor) in &mut streams {
+        read_erasure(stream, &format!("{via:?} {query}")).await;
+        assert_eq!(client.open_stream(*via, "r", query, Some(cursor.as_str())).await.status, 410);
+    }
     client.append("r", &[text("new")]).await;
     let mut epochs = Vec::new();
-    for (_, stream) in &mut streams {
+    for (via, query, stream, cursor) in &mut streams {
+        *stream = client.open_stream(*via, "r", query, Some(cursor.as_str())).await;
         epochs.push(read_new_epoch(stream, "new").await);
     }
-    let first = fresh.next_frame().await;
-    assert_eq!((first.kind(), words(&first)), ("Event", "new"));
+    let first = client.open_stream(Transport::Raw, "r", "", None).await.next_frame().await;
+    assert_eq!((first.kind(), words(&first)), ("Event", "new"), "a new reader needs no Reset");
     assert!(epochs.iter().all(|epoch_seen| *epoch_seen == epoch(&first)));
 
-    // Once more, so fast that no reader notices the time between.
-    streams.push(("fresh".to_owned(), fresh));
+    // Once more, so fast that a reader may not notice the time between.
     erase(&client, "r").await;
     client.append("r", &[text("newer"), finished()]).await;
-    for (name, stream) in &mut streams {
-        assert!(!epochs.contains(&read_new_epoch(stream, "newer").await), "{name}");
-        let rest: Vec<_> = stream.read_all().await.iter().map(|frame| frame.kind().to_owned()).collect();
-        assert_eq!(rest, if name.contains("type=") { vec!["End"] } else { vec!["Event", "End"] }, "{name}");
+    for (via, query, stream, _) in &mut streams {
+        let name = format!("{via:?} {query}");
+        let frames = stream.read_all().await;
+        let kinds: Vec<_> = frames.iter().map(Frame::kind).collect();
+        let rest = if name.contains("type=") { vec!["Reset", "Event", "End"] } else { vec!["Reset", "Event", "Event", "End"] };
+        assert!(kinds == ["Error"] || kinds == rest, "{name}: {kinds:?}");
+        assert!(frames.iter().all(|frame| frame.kind() != "Event" || !epochs.contains(&epoch(frame).to_owned())), "{name}");
     }
 }
 
@@ -160,76 +186,78 @@ async fn activities_of_an_erased_run_are_reset_and_those_of_its_new_epoch_follow
     let mut streams = Vec::new();
     for query in ["", "surfaces=conversation", "replay=deltas"] {
         let mut stream = client.open_activities("r", query, None).await;
-        read_up_to(&mut stream, "Hydrated", "r").await;
-        streams.push((query, stream));
+        let (_, hydrated) = read_up_to(&mut stream, "Hydrated", "r").await;
+        streams.push((query, stream, hydrated.id().to_owned()));
     }
     erase(&client, "r").await;
-    client.get("/v1/runs/r/activities").await.problem(404, "no_such_run");
-    let mut fresh = client.open_activities("r", "", None).await;
-    assert_eq!(fresh.next_frame().await.kind(), "Hydrated", "the run is empty");
+    client.get("/v1/runs/r/activities").await.problem(410, "erased");
+    for (query, stream, _) in &mut streams {
+        read_erasure(stream, query).await;
+    }
     client.append("r", &[text("new")]).await;
-    for (query, mut stream) in streams {
+    for (query, _, cursor) in streams {
+        let mut stream = client.open_activities("r", query, Some(&cursor)).await;
         let reset = stream.next_frame().await;
         assert_eq!((reset.kind(), reset.data["reason"].as_str()), ("Reset", Some("epoch")), "{query}");
         let (shown, _) = read_up_to(&mut stream, "Hydrated", "r").await;
         let shown = shown.iter().map(|frame| frame.data.to_string()).collect::<String>();
         assert!(shown.contains("new") && !shown.contains("old"), "{query}: {shown}");
     }
-    assert_eq!(fresh.next_frame().await.kind(), "ActivitySnapshot", "a new reader needs no Reset");
+    let first = client.open_activities("r", "", None).await.next_frame().await;
+    assert_eq!(first.kind(), "ActivitySnapshot", "a new reader needs no Reset");
 }
 
 #[tokio::test]
-async fn a_stream_of_several_runs_resets_only_the_erased_one() {
+async fn a_stream_of_named_runs_ends_with_one_of_them_and_a_session_goes_on_without_it() {
     let client = start_local().await;
     let write = async |run: &str, words: &str| {
         let receipt = client.post(&format!("/v1/runs/{run}/facts?sessionId=s"), &[], json!([text(words)]).to_string()).await;
         receipt.ok()
     };
-    for paths in [["/v1/stream?runs=a,b&frames=", "a"], ["/v1/sessions/s/stream?frames=", "b"]] {
-        let [path, run] = paths;
-        let other = if run == "a" { "b" } else { "a" };
-        write(run, "old").await;
-        write(other, "kept").await;
-        for frames in ["events", "activities"] {
-            let mut stream = client.open(Transport::Raw, &format!("{path}{frames}"), None).await;
+    for frames in ["events", "activities"] {
+        write("a", "old").await;
+        write("b", "kept").await;
+        let open = async |path: &str| {
+            let mut stream = client.open(Transport::Raw, &format!("{path}frames={frames}"), None).await;
             match frames {
-                "events" => drop(read_up_to(&mut stream, "Event", other).await),
-                _ => drop(read_up_to(&mut stream, "Hydrated", other).await),
+                "events" => drop(read_up_to(&mut stream, "Event", "b").await),
+                _ => drop(read_up_to(&mut stream, "Hydrated", "b").await),
             }
-            // Once with readers that notice the erasure, and once without.
-            for wait in [true, false] {
-                erase(&client, run).await;
-                if wait {
-                    write(other, "meanwhile").await;
-                    let kind = if frames == "events" { "Event" } else { "ActivityDelta" };
-                    read_up_to(&mut stream, kind, other).await;
-                }
-                write(run, "new").await;
-                let (_, reset) = read_up_to(&mut stream, "Reset", run).await;
-                assert_eq!(reset.data["reason"], "epoch");
-                let kind = if frames == "events" { "Event" } else { "ActivitySnapshot" };
-                let (_, first) = read_up_to(&mut stream, kind, run).await;
-                assert!(first.data.to_string().contains("new"), "{path}{frames}: {first:?}");
-            }
-        }
-        erase(&client, run).await;
-        erase(&client, other).await;
-        client.get("/v1/sessions/s").await.problem(404, "no_such_session");
+            stream
+        };
+        let (mut named, mut of_session) = (open("/v1/stream?runs=a,b&").await, open("/v1/sessions/s/stream?").await);
+        erase(&client, "a").await;
+        read_erasure(&mut named, frames).await;
+        read_erasure(&mut client.open(Transport::Raw, &format!("/v1/stream?runs=a,b&frames={frames}"), None).await, "again")
+            .await;
+        let (event, first) = if frames == "events" { ("Event", "Event") } else { ("ActivityDelta", "ActivitySnapshot") };
+        write("b", "meanwhile").await;
+        read_up_to(&mut of_session, event, "b").await;
+        write("a", "new").await;
+        let (_, reset) = read_up_to(&mut of_session, "Reset", "a").await;
+        assert_eq!(reset.data["reason"], "epoch");
+        let (_, first) = read_up_to(&mut of_session, first, "a").await;
+        assert!(first.data.to_string().contains("new"), "{frames}: {first:?}");
+        // Once more, so fast that the reader may not notice the time between.
+        erase(&client, "a").await;
+        write("a", "newer").await;
+        while !of_session.next_frame().await.data.to_string().contains("newer") {}
     }
+    erase(&client, "a").await;
+    erase(&client, "b").await;
+    client.get("/v1/sessions/s").await.problem(404, "no_such_session");
 }
 
 #[tokio::test]
-async fn a_cursor_of_an_erased_epoch_gets_a_reset_before_and_after_the_rewrite() {
+async fn a_cursor_of_an_erased_epoch_gets_a_reset_after_the_rewrite() {
     let client = start_local().await;
     client.append("r", &[text("old"), finished()]).await;
     let end = client.open_stream(Transport::Raw, "r", "", None).await.read_all().await.pop().expect("the stream has an end");
     assert_eq!(client.open_stream(Transport::Raw, "r", "", end.id.as_deref()).await.status, 204);
     erase(&client, "r").await;
     for via in TRANSPORTS {
-        let mut early = client.open_stream(via, "r", "", end.id.as_deref()).await;
-        early.wait_until_open().await;
+        assert_eq!(client.open_stream(via, "r", "", end.id.as_deref()).await.status, 410);
         client.append("r", &[text("new")]).await;
-        read_new_epoch(&mut early, "new").await;
         read_new_epoch(&mut client.open_stream(via, "r", "", end.id.as_deref()).await, "new").await;
         erase(&client, "r").await;
     }
@@ -260,9 +288,11 @@ async fn a_streamed_body_whose_start_was_erased_is_rejected() {
     drop(sender);
     let problem = with_timeout("the response", producing).await.unwrap().problem(409, "run_erased");
     assert_eq!(problem["accepted"], 3);
-    client.get("/v1/runs/r").await.problem(404, "no_such_run");
+    client.get("/v1/runs/r").await.problem(410, "erased");
+    read_erasure(&mut reader, "the reader").await;
     client.post_lines(path, format!("{}\n", text("rewritten"))).await.ok();
-    read_new_epoch(&mut reader, "rewritten").await;
+    let first = client.open_stream(Transport::Raw, "r", "", None).await.next_frame().await;
+    assert_eq!((first.sequence(), words(&first)), (1, "rewritten"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -284,11 +314,22 @@ async fn check_concurrent_erasures(client: &Client) {
     for via in TRANSPORTS {
         for query in ["", "type=text.delta,run.finished"] {
             let mut stream = client.open_stream(via, "r", query, None).await;
+            let client = client.clone();
             readers.push(tokio::spawn(async move {
                 // A reader sees an epoch from its first event on, in order, and never again after another one.
                 let (mut epochs, mut last) = (Vec::<String>::new(), 0);
-                while let Some(frame) = stream.next().await {
+                let mut cursor = None;
+                loop {
+                    let frame = if stream.status == 200 { stream.next().await } else { None };
+                    let Some(frame) = frame else {
+                        // It was refused, or ended with the erasure: the reader connects again.
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        stream = client.open_stream(via, "r", query, cursor.as_deref()).await;
+                        continue;
+                    };
+                    cursor = frame.id.clone().or(cursor);
                     match frame.kind() {
+                        "End" => break,
                         "Reset" => last = 0,
                         "Event" => {
                             if last == 0 {
@@ -330,7 +371,8 @@ async fn check_concurrent_erasures(client: &Client) {
             for answer in [one, other] {
                 match answer.status {
                     204 => erased += 1,
-                    _ => drop(answer.problem(404, "no_such_run")),
+                    404 => drop(answer.problem(404, "no_such_run")),
+                    _ => drop(answer.problem(410, "erased")),
                 }
             }
         }

@@ -1,13 +1,15 @@
 //! Erasing a session or an owner: nothing of it returns, its ids are refused for a day, and its bytes leave every file.
 
-use crate::harness::{Client, ClockedProcess, Process, fact, start_local, with_timeout};
+use crate::harness::{
+    Client, ClockedProcess, LITERAL_MARKER as MARKER, Process, Sse, TRANSPORTS, Transport, fact, has_literal_marker, start_local,
+    with_timeout,
+};
+use crate::socket::Ws;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
-/// Words that no other data has, so that a compressed block has them as they are at least once.
-const MARKER: &str = "quagga-fjord-mnemonic";
 
 fn says(words: &str) -> Value {
     fact("text.final", json!({ "messageId": "m", "payload": { "role": "user", "text": words } }))
@@ -88,13 +90,107 @@ async fn an_erased_session_is_gone_with_all_that_is_in_it_and_refused_also_after
     let audit = client.get("/v1/audit").await.ok();
     let entry = audit["entries"].as_array().unwrap().iter().find(|entry| entry["what"] == "erase").expect("it is audited");
     assert_eq!(entry["sessionId"], "s");
-    for path in ["/v1/attention", "/v1/sessions?q=quagga", "/v1/audit/export", "/metrics", "/v1/runs/kept/export"] {
+    for path in ["/v1/attention", "/v1/sessions?q=%EA%99%AC", "/v1/audit/export", "/metrics", "/v1/runs/kept/export"] {
         let answer = client.get(path).await;
         assert!(answer.status == 200 && !String::from_utf8_lossy(&answer.body).contains(MARKER), "{path}");
     }
     server.kill();
     let server = Process::start_in(dir.path());
     check(&Client::new(server.at)).await;
+}
+
+#[tokio::test]
+async fn every_open_stream_of_what_is_erased_ends_with_the_problem_of_a_new_request() {
+    let client = start_local().await;
+    write(&client, "r", "sessionId=s", json!([says("one")])).await;
+    write(&client, "child", "sessionId=below&parentSessionId=s", json!([says("two")])).await;
+    write(&client, "kept", "sessionId=t", json!([says("three")])).await;
+    let (mut ended, mut of_run, mut open) = (Vec::new(), Vec::new(), Vec::new());
+    for via in TRANSPORTS {
+        for path in ["/v1/sessions/s/stream?", "/v1/sessions/s/stream?children=true&", "/v1/stream?runs=kept,r&"] {
+            for query in ["", "frames=events", "after=now"] {
+                ended.push((format!("{via:?} {path}{query}"), client.open(via, &format!("{path}{query}"), None).await));
+            }
+        }
+        for query in ["", "frames=events", "after=now", "format=ag-ui", "format=ai-sdk&version=7"] {
+            of_run.push((query, client.open(via, &format!("/v1/runs/r/stream?{query}"), None).await));
+        }
+        for path in ["/v1/runs/kept/stream", "/v1/sessions/t/stream", "/v1/stream?runs=kept", "/v1/lists/stream?sessions=true"] {
+            open.push((path.to_owned(), client.open(via, path, None).await));
+        }
+    }
+    let mut socket = Ws::open(&client).await;
+    for wanted in
+        [json!({ "id": "run", "run": "r" }), json!({ "id": "session", "session": "s" }), json!({ "id": "kept", "run": "kept" })]
+    {
+        let mut message = wanted;
+        (message["op"], message["after"]) = ("subscribe".into(), "now".into());
+        assert_eq!(socket.request(message).await["op"], "subscribed");
+    }
+    let mut lists = client.open(Transport::Raw, "/v1/lists/stream?sessions=true&after=now", None).await;
+    for (_, stream) in ended.iter_mut().chain(&mut open) {
+        stream.wait_until_open().await;
+    }
+    assert_eq!(lists.next_frame().await.kind(), "Hydrated");
+
+    erase(&client, "/v1/sessions/s?children=false").await;
+    for (name, stream) in &mut ended {
+        let last = stream.read_all().await.pop().expect("the stream has a frame");
+        let problem = &last.data["problem"];
+        assert_eq!(
+            (last.kind(), &problem["status"], &problem["code"]),
+            ("Error", &json!(410), &json!("erased")),
+            "{name}: {last:?}"
+        );
+        let erased = if name.contains("/v1/sessions") { "session s" } else { "run r" };
+        assert!(problem["detail"].as_str().unwrap().contains(erased), "{name}: {problem}");
+    }
+    // The server settles a run before it erases it. So a stream of the run alone ends with that, if it comes in time.
+    for (query, stream) in &mut of_run {
+        stream.read_to_end().await;
+        let text = String::from_utf8_lossy(&stream.bytes);
+        let parts = ["\"frame\":\"End\"", "the session of the run is being erased", "run r was erased"];
+        assert!(parts.iter().any(|part| text.contains(part)), "{query}: {text}");
+    }
+    let mut failed = Vec::new();
+    while failed.len() < 2 {
+        let frame = socket.next_frame().await;
+        let is_settled = frame["frame"] == "End" && frame["sub"] == "run";
+        if is_settled || frame["frame"] == "Error" {
+            assert!(is_settled || frame["problem"]["code"] == "erased", "{frame}");
+            failed.push(frame["sub"].as_str().unwrap().to_owned());
+        }
+    }
+    failed.sort_unstable();
+    assert_eq!(failed, ["run", "session"]);
+    // Before that, it was settled.
+    while lists.next_frame().await.data["op"] != "remove" {}
+    // The others, and the connection, go on.
+    write(&client, "kept", "", json!([fact("text.final", json!({ "messageId": "m2", "payload": { "text": "later" } }))])).await;
+    for (path, stream) in &mut open {
+        while !stream.next_frame().await.text.contains(if path.contains("lists") { "\"t\"" } else { "later" }) {}
+    }
+    while !socket.next_frame().await.to_string().contains("later") {}
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_its_run_gets_the_erasure_of_the_session_in_its_format() {
+    let client = start_local().await;
+    let message = json!([{ "id": "m", "role": "user", "content": "hi", "parts": [{ "type": "text", "text": "hi" }] }]);
+    let ag_ui = json!({ "threadId": "s", "runId": "r", "messages": message, "tools": [], "context": [] });
+    let ai_sdk = json!({ "id": "s", "messages": message });
+    for (path, body, kind) in [("/ag-ui/helper", ag_ui, "RUN_ERROR"), ("/ai-sdk/helper", ai_sdk, "error")] {
+        let socket = tokio::net::TcpStream::connect(client.at).await.unwrap();
+        let session = format!("s-{kind}");
+        let body = body.to_string().replace("\"s\"", &json!(session).to_string());
+        let mut stream = Sse::post(socket, path, &body).await;
+        stream.wait_until_open().await;
+        erase(&client, &format!("/v1/sessions/{session}")).await;
+        stream.read_to_end().await;
+        let text = String::from_utf8_lossy(&stream.bytes);
+        let failed = text.lines().find(|line| line.contains(&format!("\"type\":\"{kind}\"")));
+        assert!(failed.is_some_and(|line| line.contains(&format!("session {session} was erased"))), "{path}: {text}");
+    }
 }
 
 #[tokio::test]
@@ -222,14 +318,14 @@ async fn an_owner_is_erased_with_all_sessions_and_runs_and_no_one_elses() {
     write(&client, "again", "sessionId=again&owner=acme", json!([says("x")])).await;
 }
 
-/// The files below a directory that contain these bytes.
-fn files_with(dir: &Path, words: &str) -> Vec<PathBuf> {
+/// The files below a directory that contain the marker.
+pub fn files_with_marker(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in dir.read_dir().unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(files_with(&path, words));
-        } else if std::fs::read(&path).is_ok_and(|bytes| memchr::memmem::find(&bytes, words.as_bytes()).is_some()) {
+            found.extend(files_with_marker(&path));
+        } else if std::fs::read(&path).is_ok_and(|bytes| has_literal_marker(&bytes)) {
             found.push(path);
         }
     }
@@ -237,7 +333,7 @@ fn files_with(dir: &Path, words: &str) -> Vec<PathBuf> {
 }
 
 /// Waits until no bytes of what was erased wait.
-async fn until_purged(client: &Client) {
+pub async fn until_purged(client: &Client) {
     let purged = async {
         loop {
             let text = client.get("/metrics").await;
@@ -264,6 +360,17 @@ fn noise(seed: u64, bytes: usize) -> String {
     letters.take(bytes).collect()
 }
 
+#[test]
+fn a_compressed_block_has_the_marker_as_it_is() {
+    for seed in 0..200 {
+        let row = |n: u64| format!("{{\"type\":\"text.final\",\"payload\":{{\"text\":\"{MARKER} {}\"}}}}", noise(seed + n, 300));
+        let others: String = (0..seed % 50).map(|n| row(n).replace(MARKER, "stays")).collect();
+        let block = others + &row(50).repeat(3);
+        let compressed = lz4_flex::block::compress(block.as_bytes());
+        assert!(compressed.len() < block.len() && has_literal_marker(&compressed), "{seed}");
+    }
+}
+
 #[tokio::test]
 async fn the_bytes_of_an_erased_session_leave_the_journal_the_tables_and_the_bodies() {
     let dir = tempfile::tempdir().unwrap();
@@ -284,16 +391,21 @@ async fn the_bytes_of_an_erased_session_leave_the_journal_the_tables_and_the_bod
     server.terminate();
     server.wait();
     let data = dir.path().join("data");
-    let with_marker = files_with(dir.path(), MARKER);
-    for part in ["journal", "rows", "bodies"] {
+    let with_marker = files_with_marker(dir.path());
+    for part in ["journal", "rows", "state", "bodies", "search"] {
         assert!(with_marker.iter().any(|path| path.to_string_lossy().contains(part)), "{part}: {with_marker:?}");
     }
     let server = Process::start_with(dir.path(), &flags);
     let client = Client::new(server.at);
+    let search = format!("/v1/sessions?in=text&q={MARKER}");
+    assert_eq!(client.get(&search).await.ok()["sessions"][0]["sessionId"], "s");
     erase(&client, "/v1/sessions/s").await;
+    assert_eq!(client.get(&search).await.ok()["sessions"], json!([]));
     until_purged(&client).await;
-    assert_eq!(files_with(&data, MARKER), Vec::<PathBuf>::new());
+    assert_eq!(files_with_marker(&data), Vec::<PathBuf>::new());
     assert_eq!(listed(&client).await.1.len(), 24);
+    let kept = client.get(&format!("/v1/sessions?in=text&q={}", &noise(3, 9000)[..40])).await.ok();
+    assert_eq!(kept["sessions"][0]["sessionId"], "kept");
     for n in 0..24 {
         let events = client.read_events(&format!("kept-{n}"), "", 10).await;
         assert_eq!(events[0]["payload"]["text"], noise(n, 9000));
@@ -307,7 +419,7 @@ async fn the_bytes_of_an_erased_session_leave_the_journal_the_tables_and_the_bod
     let client = Client::new(server.at);
     assert_eq!(listed(&client).await.1.len(), 25);
     client.get("/v1/runs/r1").await.problem(410, "erased");
-    assert_eq!(files_with(&data, MARKER), Vec::<PathBuf>::new());
+    assert_eq!(files_with_marker(&data), Vec::<PathBuf>::new());
 }
 
 #[tokio::test]
@@ -357,7 +469,7 @@ async fn an_erasure_that_a_crash_cuts_off_did_not_begin_or_completes() {
             erase(&client, &format!("/v1/sessions/{session}")).await;
         }
         until_purged(&client).await;
-        assert_eq!(files_with(&dir.path().join("data"), MARKER), Vec::<PathBuf>::new(), "round {round}");
+        assert_eq!(files_with_marker(&dir.path().join("data")), Vec::<PathBuf>::new(), "round {round}");
         server.kill();
     }
     assert!(completed > 0, "no kill came after the beginning");

@@ -22,7 +22,7 @@ use std::fmt::Write;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The number of parts of the recordings that the gate reads in turn.
-const PARTS: usize = 2;
+const PARTS: usize = 4;
 
 /// The number of generated runs of native facts. Recordings have no facts of some activity types.
 const GENERATED: usize = 40;

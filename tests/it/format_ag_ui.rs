@@ -267,6 +267,8 @@ fn check(story: &Story, stride: usize) {
         stream.events[*counts.last().unwrap()..].iter().for_each(|event| client.read(event));
         check_end(story, &client, version, &format!("{version:?} read live"));
         let events_up_to = |at: usize| &stream.events[..counts[at]];
+        let whole = ag_ui::events(&story.at(story.last()), options(version, Begin::Replay));
+        check_end(story, &read(version, &whole), version, &format!("{version:?} read as a list of events"));
 
         // A stream that ends at a pause covers everything before its last cursor, also if the log is further by then.
         let until_pause = AgUiOptions { until: Until::Pause, ..options(version, Begin::Replay) };
@@ -326,7 +328,7 @@ fn check(story: &Story, stride: usize) {
 fn every_way_of_reading_a_recording_ends_with_the_same_state_without_client_errors() {
     block_on(async {
         let pipeline = Pipeline::new();
-        for (source, name, facts) in part_of(recordings(), 8) {
+        for (source, name, facts) in part_of(recordings(), 24) {
             let (log, rows) = pipeline.rows(&[(source, &facts)]).await;
             for audience in Audience::ALL {
                 let story = Story::of(&log, &rows, audience);

@@ -8,7 +8,7 @@ use crate::projection::{Pipeline, block_on, check_property};
 use crate::story::Story;
 use proscenium::encode::ai_sdk::{AiSdk, AiSdkOptions, messages};
 use proscenium::encode::frames::{ActivityView, Frame};
-use proscenium::encode::{Dialect, Flow, Until};
+use proscenium::encode::{Begin, Dialect, Flow, Until};
 use proscenium::log::LogId;
 use proscenium::log::row::Row;
 use proscenium::model::Audience;
@@ -40,14 +40,14 @@ impl<'s> Stream<'s> {
     }
 
     fn joining(story: &'s Story, version: u8, until: Until, at: usize) -> Self {
-        let dialect = AiSdk::new(AiSdkOptions { message: "r".into(), version, until });
+        let dialect = AiSdk::new(AiSdkOptions { message: "r".into(), version, begin: Begin::Snapshot, until });
         let mut stream = Self { story, dialect, at, chunks: Vec::new(), is_over: false };
         stream.hydrate(story.at(at));
         stream
     }
 
     fn resumed(story: &'s Story, version: u8, until: Until, known: usize, at: usize) -> Self {
-        let mut dialect = AiSdk::new(AiSdkOptions { message: "r".into(), version, until });
+        let mut dialect = AiSdk::new(AiSdkOptions { message: "r".into(), version, begin: Begin::Snapshot, until });
         dialect.resume(story.at(known));
         let mut stream = Self { story, dialect, at, chunks: Vec::new(), is_over: false };
         stream.hydrate(story.changed(known, at));
@@ -189,7 +189,7 @@ fn every_way_of_reading_a_recording_ends_with_the_loaded_message() {
     block_on(async {
         let pipeline = Pipeline::new();
         let (mut read, mut differ) = (Vec::new(), Vec::new());
-        for (n, (source, name, facts)) in part_of(recordings(), 8).into_iter().enumerate() {
+        for (n, (source, name, facts)) in part_of(recordings(), 16).into_iter().enumerate() {
             let end = [fact("run.finished", json!({}))];
             let (log, rows) = pipeline.rows(&[(source, &facts), ("agentui", &end)]).await;
             for audience in Audience::ALL {

@@ -6,14 +6,16 @@
 
 use proscenium::cluster::Membership;
 use proscenium::environment::Environment;
+pub use proscenium::environment::install_crypto_provider;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::embedded::Sync;
 use proscenium::log::{Storage, StoreError};
+use proscenium::serve::api::documentation::Documentation;
 use proscenium::serve::cluster::Cluster;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::io::BufRead;
 use std::net::SocketAddr;
@@ -117,12 +119,6 @@ pub fn fact(event_type: &str, members: Value) -> Value {
         fact.extend(members);
     }
     Value::Object(fact)
-}
-
-/// Installs the process-wide TLS crypto provider; without it, no client can be built.
-pub fn install_crypto_provider() {
-    // Fails if another test has installed it already.
-    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
 }
 
 /// The real binary on a free port. Dropping the value kills it.
@@ -261,18 +257,13 @@ impl ClockedProcess {
             command.env("PROSCENIUM_TEST_CLOCK", &clock);
             command
         });
-        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).tcp_user_timeout(None).build();
-        let client = Client { at: server.at, http: http.expect("the HTTP client builds"), bearer: None };
+        let client = Client::without_pool(server.at);
         Self { server, client, clock }
     }
 
     /// Sets the server's clocks forward.
     pub async fn advance(&self, by: Duration) {
-        let mut clock = UnixStream::connect(&self.clock).await.expect("the server obeys its test's clock");
-        clock.write_all(format!("advance {}\n", by.as_millis()).as_bytes()).await.expect("the server reads");
-        let mut answer = [0; 3];
-        with_timeout("the clock", clock.read_exact(&mut answer)).await.expect("the server answers");
-        assert_eq!(&answer, b"ok\n");
+        advance_clock(&self.clock, by).await;
     }
 
     /// Sets the server's clocks forward by `step` until `is_done`. Returns how far, which is at most a step more than it
@@ -292,11 +283,30 @@ impl ClockedProcess {
     }
 }
 
+/// Sets the clocks of the server forward that obeys this socket.
+pub async fn advance_clock(socket: &Path, by: Duration) {
+    let mut clock = UnixStream::connect(socket).await.expect("the server obeys its test's clock");
+    clock.write_all(format!("advance {}\n", by.as_millis()).as_bytes()).await.expect("the server reads");
+    let mut answer = [0; 3];
+    with_timeout("the clock", clock.read_exact(&mut answer)).await.expect("the server answers");
+    assert_eq!(&answer, b"ok\n");
+}
+
 /// Returns the processor time of a process, in milliseconds; 0 where the system does not report it.
 pub fn cpu_ms_of(process: u32) -> u64 {
+    cpu_ms_in(&format!("/proc/{process}/stat"))
+}
+
+/// Returns the processor time of a process's first thread, in milliseconds: the one on which a server with one worker
+/// serves.
+pub fn serving_cpu_ms_of(process: u32) -> u64 {
+    cpu_ms_in(&format!("/proc/{process}/task/{process}/stat"))
+}
+
+fn cpu_ms_in(stat: &str) -> u64 {
     /// Linux counts in hundredths of a second.
     const TICK_MS: u64 = 10;
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let stat = std::fs::read_to_string(stat).unwrap_or_default();
     // After the name, which may contain spaces: `utime` and `stime` are fields 14 and 15.
     let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
     fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * TICK_MS
@@ -329,7 +339,17 @@ pub async fn start_local_with(sizes: FeedConfig, limits: Limits) -> Client {
 async fn serve(sizes: FeedConfig, limits: Limits, pulse: KeepAlive) -> Client {
     let store = Storage::memory();
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now));
-    serve_until(server.expect("an empty store opens"), std::future::pending()).await.0
+    let server = server.expect("an empty store opens").with_documentation(DOCUMENTATION);
+    serve_until(server, std::future::pending()).await.0
+}
+
+/// Starts a server in this test on a store in this directory, and returns its client.
+pub async fn start_local_in(dir: &Path) -> Client {
+    let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
+    let store = storage_in(dir, Sync::Never).await;
+    let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now));
+    let server = server.expect("an empty store opens").with_documentation(DOCUMENTATION);
+    serve_until(server, std::future::pending()).await.0
 }
 
 /// Starts a server in this test that is a node of a cluster without other nodes, and returns its client.
@@ -341,10 +361,48 @@ pub async fn start_local_node() -> Client {
     serve_until(server, std::future::pending()).await.0
 }
 
+/// The files below a directory, with what they have.
+pub fn files_below(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in dir.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(files_below(&path)),
+            false => drop(files.insert(path.clone(), std::fs::read(&path).unwrap())),
+        }
+    }
+    files
+}
+
+/// Copies a directory recursively.
+pub fn copy_directory(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (entry, to) = (entry.unwrap().path(), to.to_owned());
+        let target = to.join(entry.file_name().unwrap());
+        match entry.is_dir() {
+            true => copy_directory(&entry, &target),
+            false => drop(std::fs::copy(&entry, &target).unwrap()),
+        }
+    }
+}
+
 /// Builds an environment of the system's randomness and this clock.
 pub fn environment(now: fn() -> jiff::Timestamp) -> Environment {
     Environment { now, ..Environment::SYSTEM }
 }
+
+/// A small documentation: that of the project would build the tests again with each of its changes.
+pub const DOCUMENTATION: Documentation = Documentation::new(&[
+    ("SUMMARY.md", "# Summary\n\n[The start](index.md)\n\n# Guides\n\n- [Ask](guides/ask.md)\n"),
+    ("index.md", "# The start\n\nSee [how to ask](guides/ask.md#how-to-ask-twice) & [the code](../../src/lib.rs).\n"),
+    (
+        "guides/ask.md",
+        "# Ask <b>\n\n## How to ask, `twice`\n\n## How to ask, twice\n\n| code | meaning |\n| --- | --- |\n| `no_such_run` | It is \\\n \
+         not there |\n\n![A card](../pictures/card.png) [back](../index.md) [out](https://example.com)\n",
+    ),
+    ("llms.txt", "# Test\n\n- [The start](index.md): all\n- [Out](https://example.com): else\n"),
+]);
 
 /// Serves until `stop` completes. Returns a client, and a handle that ends with the server.
 pub async fn serve_until(server: Server, stop: impl Future<Output = ()> + Send + 'static) -> (Client, JoinHandle<()>) {
@@ -405,6 +463,12 @@ impl Client {
         // A body may wait for the server longer than reqwest lets a connection stand still.
         let builder = reqwest::Client::builder().no_proxy().pool_idle_timeout(Duration::from_secs(30));
         let http = builder.tcp_user_timeout(None).build();
+        Self { at, http: http.expect("the HTTP client builds"), bearer: None }
+    }
+
+    /// Creates a client that opens a connection for each request: a server closes idle ones when its clock is set forward.
+    pub fn without_pool(at: SocketAddr) -> Self {
+        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).tcp_user_timeout(None).build();
         Self { at, http: http.expect("the HTTP client builds"), bearer: None }
     }
 
@@ -559,6 +623,18 @@ impl Client {
             with_timeout("a TCP connection", TcpStream::connect(self.at)).await.expect("the server accepts the connection");
         Sse::open(socket, via, path, &headers).await
     }
+}
+
+/// A text that a compressed block has as it is.
+///
+/// LZ4 leaves out what stood in the block before, from four bytes on. No four bytes of this text stand in it twice, nor in
+/// any other data. So its first copy in a block is whole.
+pub const LITERAL_MARKER: &str = "ꙬᚠⴳꔀᠷⰃꡀᎠ";
+
+/// Whether these bytes, compressed or not, have [`LITERAL_MARKER`], or the word that the index of texts has for it.
+pub fn has_literal_marker(bytes: &[u8]) -> bool {
+    let word = LITERAL_MARKER.to_lowercase();
+    [LITERAL_MARKER, &word].iter().any(|marker| memchr::memmem::find(bytes, marker.as_bytes()).is_some())
 }
 
 /// The server code that carries a stream.

@@ -104,6 +104,29 @@ async fn a_run_has_the_same_description_in_a_list_and_by_itself() {
 }
 
 #[tokio::test]
+async fn the_last_activity_of_a_run_is_the_last_that_the_audience_sees() {
+    let client = start_local().await;
+    client.append("r", &[fact("run.started", json!({ "sessionId": "s" }))]).await;
+    let shown = async |audience: &str| {
+        let of = |answer: Value, member: &str| answer[member][0]["lastActivity"].clone();
+        [
+            client.get(&format!("/v1/runs/r?audience={audience}")).await.ok()["lastActivity"].clone(),
+            of(client.get(&format!("/v1/runs?audience={audience}")).await.ok(), "runs"),
+            of(client.get(&format!("/v1/sessions/s?audience={audience}")).await.ok(), "runs"),
+            of(client.get(&format!("/v1/sessions?audience={audience}")).await.ok(), "sessions"),
+        ]
+    };
+    let before = shown("user").await;
+    assert!(before.iter().all(|time| time.is_string() && *time == before[0]), "{before:?}");
+    tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+    client.append("r", &[fact("text.delta", json!({ "audience": "dashboard", "payload": { "text": "hidden" } }))]).await;
+    assert_eq!(shown("user").await, before);
+    let hidden = shown("dashboard").await;
+    assert!(hidden.iter().all(|time| *time == hidden[0] && time.as_str() > before[0].as_str()), "{hidden:?}");
+    assert_eq!(shown("internal").await, hidden);
+}
+
+#[tokio::test]
 async fn an_unknown_run_is_404() {
     let client = start_local().await;
     for path in ["/v1/runs/r", "/v1/runs/r/events", "/v1/runs/r/export"] {

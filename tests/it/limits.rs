@@ -272,6 +272,8 @@ async fn a_nearly_full_disk_rejects_facts_serves_reads_and_recovers() {
     client.post_lines("/v1/runs/r/facts", "{\"type\":\"run.started\"}\n").await.problem(507, "disk_full");
     client.post("/v1/runs/r/settle", &[], "").await.problem(507, "disk_full");
     client.get("/readyz").await.problem(503, "disk_full");
+    assert_eq!(client.get("/readyz?for=reads").await.ok()["status"], "ready", "readers are not turned away");
+    client.get("/readyz?for=writes").await.problem(400, "bad_query");
     assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], last, "reads work, and the server accepted nothing");
     free.store(50 * MIB, Ordering::SeqCst);
     retry_until("free disk space", 200, async || client.post_facts("r", &started()).await.status).await;

@@ -78,6 +78,78 @@ fn entry<'e>(entries: &'e Entries, list: &str, key: &str) -> &'e Value {
     entries.get(&(list.to_owned(), key.to_owned())).unwrap_or(&Value::Null)
 }
 
+/// The runs of a filter as their page has them, with their totals.
+async fn run_page(client: &Client, filter: &str) -> Entries {
+    let page = client.get(&format!("/v1/runs?filter={filter}&audience=internal")).await.ok();
+    let runs = page["runs"].as_array().unwrap().iter();
+    let runs = runs.map(|run| (("runs".to_owned(), run["runId"].as_str().unwrap().to_owned()), run.clone()));
+    let totals = json!({ "total": page["total"], "facets": page["facets"] });
+    runs.chain([(("runTotals".to_owned(), "runs".to_owned()), totals)]).collect()
+}
+
+#[tokio::test]
+async fn a_list_of_runs_has_those_of_its_filter_then_each_that_changes_and_counts_them() {
+    let client = start_local().await;
+    for n in 0..200 {
+        let mut facts = vec![fact("run.started", json!({ "agentId": format!("agent-{}", n % 2) }))];
+        if n % 20 == 0 {
+            facts.push(asks("a"));
+        }
+        post(&client, &format!("r{n:03}"), "s", &facts).await;
+    }
+    let query = "runs=agent:agent-0%20status:accepted,running,waiting&audience=internal";
+    let filter = "agent:agent-0%20status:accepted,running,waiting";
+    let mut lists = Lists::hydrated(&client, query).await;
+    assert_eq!(lists.keys("runs").len(), 100);
+    assert_eq!(lists.entries, run_page(&client, filter).await);
+
+    let usage = json!({ "inputTokens": 5, "costUsd": 0.5 });
+    let metric = fact("metric.changed", json!({ "audience": "internal", "payload": { "usage": usage } }));
+    post(&client, "r000", "s", &[resolved("a"), metric]).await;
+    post(&client, "r001", "s", &[fact("run.finished", json!({}))]).await;
+    post(&client, "r002", "s", &[fact("run.finished", json!({}))]).await;
+    post(&client, "r200", "s", &[fact("run.started", json!({ "agentId": "agent-0" }))]).await;
+    assert_eq!(client.delete("/v1/runs/r004").await.status, 204);
+    let expected = run_page(&client, filter).await;
+    lists.read_until("the changes and the totals", |entries| *entries == expected).await;
+    assert_eq!(entry(&lists.entries, "runs", "r000")["usage"]["costUsd"], 0.5);
+    assert_eq!(entry(&lists.entries, "runTotals", "runs")["total"], 99);
+    assert_eq!(entry(&lists.entries, "runTotals", "runs")["facets"]["status"]["completed"], 1, "of agent-0");
+
+    // Further text changes nothing that the list shows: the next frame is of the run that ends.
+    let says = fact("text.delta", json!({ "messageId": "m", "payload": { "text": "Hello" } }));
+    post(&client, "r006", "s", std::slice::from_ref(&says)).await;
+    let expected = run_page(&client, filter).await;
+    lists.read_until("a run that begins to work", |entries| *entries == expected).await;
+    post(&client, "r006", "s", std::slice::from_ref(&says)).await;
+    post(&client, "r008", "s", &[says, fact("run.failed", json!({}))]).await;
+    let (frame, _) = lists.read().await;
+    assert_eq!((&frame["op"], &frame["key"]), (&json!("remove"), &json!("r008")));
+}
+
+#[tokio::test]
+async fn a_list_of_runs_begins_with_the_first_of_its_order_and_resumes() {
+    let client = start_local().await;
+    for n in 0..20 {
+        let metric = fact("metric.changed", json!({ "payload": { "usage": { "costUsd": n } } }));
+        post(&client, &format!("r{n:02}"), "s", &[fact("run.started", json!({})), metric]).await;
+    }
+    let query = "runs=&runsSort=-cost&limit=3";
+    let mut lists = Lists::hydrated(&client, query).await;
+    assert_eq!(lists.keys("runs"), ["r17", "r18", "r19"]);
+    assert_eq!(entry(&lists.entries, "runTotals", "runs")["total"], 20);
+    let cursor = lists.cursor.clone().unwrap();
+    post(&client, "r05", "s", &[fact("run.finished", json!({}))]).await;
+    lists.read_until("a run beyond the first", |entries| entry(entries, "runs", "r05")["status"] == "completed").await;
+    let mut resumed = Lists::open(&client, query, Some(&cursor)).await;
+    resumed.read_until("the same change", |entries| entry(entries, "runs", "r05")["status"] == "completed").await;
+    assert_eq!(resumed.keys("runs"), ["r05"], "it has the others");
+
+    for (query, member) in [("runs=cost:cheap", "runs"), ("runs=words", "runs"), ("runs=&runsSort=name", "runsSort")] {
+        assert_eq!(client.get(&format!("/v1/lists/stream?{query}")).await.problem(400, "bad_query")["member"], member, "{query}");
+    }
+}
+
 /// The lists as their pages have them.
 async fn pages(client: &Client) -> Entries {
     let attention = client.get("/v1/attention?limit=200").await.ok();
@@ -184,7 +256,7 @@ async fn a_list_stream_has_the_filters_of_its_pages() {
         let (frame, _) = lists.read().await;
         assert_eq!(frame["op"], "remove", "no change of what the filter leaves out: {frame}");
     }
-    for (query, member) in [("", "attention"), ("sessions=false", "attention"), ("runs=status:failed&attention=true", "runs")] {
+    for (query, member) in [("", "attention"), ("sessions=false", "attention"), ("runs=status:broken&attention=true", "runs")] {
         let problem = client.get(&format!("/v1/lists/stream?{query}")).await.problem(400, "bad_query");
         assert_eq!(problem["member"], member, "{query}");
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of parts of the recordings that the gate tries in turn.
-const PARTS: usize = 4;
+const PARTS: usize = 8;
 
 /// A recording with more facts takes long.
 const FACTS_MAX: usize = 400;

@@ -6,8 +6,11 @@
 //! query member that it reads, without a row. These tests check the other direction: every member, status and code of
 //! each row occurs.
 
-use crate::harness::{Client, Response, fact, repository, start_local, start_local_node, start_local_with, with_timeout};
+use crate::harness::{
+    Client, Response, fact, repository, start_local, start_local_in, start_local_node, start_local_with, with_timeout,
+};
 use http::Method;
+use proscenium::attachments::ATTACHMENT_BYTES_MAX;
 use proscenium::feed::FeedConfig;
 use proscenium::serve::Limits;
 use proscenium::serve::contract::kinds::{KINDS, ProblemKind};
@@ -29,6 +32,7 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("internal_error", "needs a bug in the server"),
     ("store_failed", "needs a store that fails"),
     ("stored_state_unreadable", "`supervision` damages a store"),
+    ("archive_unavailable", "`archive`"),
     ("stopping", "needs a server that stops during a request"),
     ("too_many_producers", "needs ten thousand requests"),
     ("unauthenticated", "`auth` requests every address without a token"),
@@ -48,12 +52,22 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("too_many_secrets", "`connect::user_headers`"),
     ("too_many_tickets", "`auth`"),
     ("approval_not_counted", "`waits`"),
+    ("too_many_attachments", "`attachments`"),
+    ("too_much_feedback", "`auth::feedback`"),
     ("too_many_webhooks", "`webhooks`"),
+    ("too_many_backups", "`backup_online`"),
     ("too_many_devices", "`push`"),
     ("webhook_configured", "`webhooks`"),
     ("too_many_links", "`auth::links`"),
     ("erased", "`erase_sessions`"),
+    ("compacted", "`counted`"),
+    ("activities_too_large", "`durable`"),
     ("has_children", "`erase_sessions`"),
+    ("held", "`retention_rules`"),
+    ("erasure_under_way", "`retention_rules`"),
+    ("too_many_holds", "`retention_rules`"),
+    ("has_branches", "`branches`"),
+    ("too_many_branches", "`branches`"),
     ("link_rate", "`auth::links`"),
     ("link_has_decided", "`auth::links`"),
     ("too_many_connections_of_token", "`auth`"),
@@ -63,6 +77,9 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("behind", "needs a node that is cut off"),
     ("not_following", "needs a node that is cut off"),
 ];
+
+/// Answers that no request in this file can cause in time, and their test.
+const ANSWERED_ELSEWHERE: &[(&str, u16, &str)] = &[("readSession", 204, "`durable`, on a clock that it sets forward")];
 
 thread_local! {
     /// The answers sent, and the query members read per path.
@@ -113,6 +130,13 @@ async fn send_raw(client: &Client, parts: &[&str]) -> String {
     String::from_utf8_lossy(&response).into_owned()
 }
 
+/// A request for a WebSocket, with more lines in its head.
+fn upgrade_at(path: &str, more: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
+    )
+}
+
 #[tokio::test]
 async fn every_described_status_and_code_occurs() {
     install_observer();
@@ -134,8 +158,9 @@ async fn every_described_status_and_code_occurs() {
         let name = match operation.path {
             "/schema/{*file}" => "frames.schema.json",
             "/assets/{*file}" => "app.js",
+            "/docs/{*page}" => "guides/ask",
             "/v1/blobs/{blob}" => blob,
-            path if path.starts_with("/v1/sessions/") => "s",
+            path if path.starts_with("/v1/sessions/") || path.starts_with("/copilotkit/threads/") => "s",
             _ => "r",
         };
         let named = match operation.id {
@@ -154,6 +179,7 @@ async fn every_described_status_and_code_occurs() {
                         "/v1/stream" => send_request(&client, operation, "/v1/stream?runs=%00", &[]).await,
                         "/v1/attention" => send_request(&client, operation, "/v1/attention?agentId=%00", &[]).await,
                         "/v1/sessions" => send_request(&client, operation, "/v1/sessions?owner=%00", &[]).await,
+                        "/copilotkit/threads" => send_request(&client, operation, "/copilotkit/threads?agentId=%00", &[]).await,
                         "/v1/lists/stream" => {
                             send_request(&client, operation, "/v1/lists/stream?attention=true&agentId=%00", &[]).await
                         }
@@ -174,19 +200,27 @@ async fn every_described_status_and_code_occurs() {
                 "bad_query" => {
                     drop(send_request(&client, operation, &to("surfaces=x"), &[]).await);
                     drop(
-                        send_request(&client, operation, &to("limit=x&messages=x&at=x&frames=x&cursor=x&wait=x&version=x"), &[])
-                            .await,
+                        send_request(
+                            &client,
+                            operation,
+                            &to("limit=x&messages=x&at=x&frames=x&cursor=x&wait=x&version=x&since=x"),
+                            &[],
+                        )
+                        .await,
                     );
                 }
-                "no_such_run" | "no_such_session" | "no_such_schema" | "no_such_asset" | "no_such_blob" => {
+                "no_such_run" | "no_such_session" | "no_such_schema" | "no_such_asset" | "no_such_blob" | "no_such_page" => {
                     drop(send_request(&client, operation, &address(operation, "never"), &[]).await);
                 }
                 "not_served" => drop(send_request(&client, operation, &to("runs=r&format=morse"), &[]).await),
                 "epoch_changed" => {
                     drop(send_request(&client, operation, &to("after=0123456789abcdef:4&at=0123456789abcdef:4"), &[]).await);
+                    drop(send_request(&client, operation, &to("offset=0123456789abcdef_00000000000000000004"), &[]).await);
                 }
                 "unknown_source" => drop(send_request(&client, operation, &to("source=moon"), &[]).await),
                 "bad_producer" => drop(send_request(&client, operation, &to(""), &[("producer-id", "p")]).await),
+                // Without an error, it would erase.
+                "unsupported_media_type" if operation.method == Method::DELETE => {}
                 "unsupported_media_type" => {
                     drop(send_request(&client, operation, &to(""), &[("content-type", "text/plain")]).await);
                 }
@@ -252,17 +286,40 @@ async fn every_described_status_and_code_occurs() {
     exercise_links(&client).await;
     exercise_push(&client).await;
     exercise_session_updates(&client).await;
+    exercise_attachments(&client).await;
+    exercise_backup(&client).await;
+    exercise_branches(&client).await;
+    exercise_feedback(&client).await;
+    exercise_holds(&client).await;
+    exercise_copilot_threads(&client, &small).await;
+    exercise_a2a(&client, &small).await;
     let [made, ..] = exercise_webhooks(&client).await;
     let webhook = format!("/v1/webhooks/{}", made["id"].as_str().expect("the webhook has an id"));
     let redelivery = format!("{webhook}/redeliver");
     let of_controls = ["/v1/runs/r/controls", "/v1/sessions/s/controls", "/v1/controls/c/ack", "/v1/controls/c/nack"];
     let posted = ["/v1/tickets", "/v1/links", "/v1/links/exchange", "/v1/webhooks", &redelivery];
     let posted = of_controls.into_iter().chain(posted).map(|path| format!("POST {path}"));
-    let sent = ["PUT /v1/push", "DELETE /v1/push", "PATCH /v1/sessions/s", "PUT /v1/sessions/s/marks"];
+    let sent = [
+        "PUT /v1/push",
+        "DELETE /v1/push",
+        "PATCH /v1/sessions/s",
+        "PUT /v1/sessions/s/marks",
+        "PUT /v1/sessions/s/hold",
+        "PUT /v1/owners/o/hold",
+        "POST /v1/retention/dry-run",
+        "POST /v1/sessions/s/attachments",
+        "POST /v1/sessions/s/branches",
+        "POST /v1/runs/r/feedback",
+        "POST /v1/backup",
+    ];
     for request in posted.chain(sent.map(str::to_owned)) {
         send_raw(&client, &[&format!("{request} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{")]).await;
     }
 
+    for path in ["/v1/runs/r/durable", "/v1/sessions/s/durable"] {
+        client.get_with(path, &[("if-none-match", "*")]).await;
+    }
+    client.get("/v1/runs/r/durable?offset=now&live=long-poll").await;
     // A stream whose end was read, a part of a body, a WebSocket handshake and a malformed one, and the end of a run.
     let end = client
         .open_activities("r", "", None)
@@ -274,18 +331,22 @@ async fn every_described_status_and_code_occurs() {
         .expect("the end has a cursor");
     client.get(&format!("/v1/runs/r/stream?after={end}")).await;
     client.get_with(&format!("/v1/blobs/{blob}?audience=internal"), &[("range", "bytes=0-3")]).await;
-    for path in ["/", "/assets/app.js", "/push-worker.js"] {
+    for path in ["/", "/assets/app.js", "/push-worker.js", "/embed.js", "/docs", "/docs/", "/docs/guides/ask.md", "/llms.txt"] {
         client.get_with(path, &[("if-none-match", "*")]).await;
     }
-    let upgrade = |more: &str| {
-        format!(
-            "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
-        )
-    };
-    for more in ["", "origin: http://elsewhere\r\n", "sec-websocket-protocol: telex\r\n"] {
-        send_raw(&client, &[&upgrade(more)]).await;
+    for path in ["/v1/ws", "/acp"] {
+        for more in ["", "origin: http://elsewhere\r\n", "sec-websocket-protocol: telex\r\n"] {
+            send_raw(&client, &[&upgrade_at(path, more)]).await;
+        }
+        send_raw(&client, &[&upgrade_at(path, "").replace("localhost", "elsewhere")]).await;
+        client.get(path).await;
+        if path == "/acp" {
+            for query in ["agentId=%00", "audience=all", "owner=*"] {
+                send_raw(&client, &[&upgrade_at(&format!("/acp?{query}"), "")]).await;
+            }
+        }
     }
-    send_raw(&client, &[&upgrade("").replace("localhost", "elsewhere")]).await;
+    client.get("/readyz?for=x").await;
     client.delete("/v1/runs/r").await;
     client.append("e", &[fact("run.started", json!({"sessionId": "erased"}))]).await;
     assert_eq!(client.delete("/v1/sessions/erased").await.status, 204);
@@ -301,6 +362,8 @@ async fn every_described_status_and_code_occurs() {
         let problems = operation.problems();
         let problems = problems.iter().filter(|kind| TESTED_ELSEWHERE.iter().all(|(code, _)| *code != kind.code));
         let answers = operation.responses.iter().map(|answer| (operation.id, answer.status, ""));
+        let answers =
+            answers.filter(|(id, status, _)| ANSWERED_ELSEWHERE.iter().all(|(of, known, _)| (of, known) != (id, status)));
         let described = answers.chain(problems.map(|kind| (operation.id, kind.status, kind.code)));
         unmet.extend(described.filter(|described| !met.contains(described)));
     }
@@ -367,6 +430,97 @@ async fn exercise_links(client: &Client) -> [Value; 4] {
     [made, opened, listed, link]
 }
 
+/// Sets and lifts holds and looks at rules, with and without errors. Returns answers.
+async fn exercise_holds(client: &Client) -> [Value; 3] {
+    let put = async |path: &str, body: &str| client.request(Method::PUT, path, &[], body.to_owned()).await;
+    let reason = json!({ "reason": "Case 1" }).to_string();
+    put("/v1/sessions/never/hold", &reason).await.problem(404, "no_such_session");
+    for path in ["/v1/sessions/s/hold", "/v1/owners/o/hold"] {
+        put(path, "{").await.problem(400, "not_json");
+        put(path, "{}").await.problem(422, "bad_member");
+        put(path, &" ".repeat(17 * 1024)).await.problem(413, "body_too_large");
+        put(path, &reason).await.ok();
+    }
+    let post = async |body: String| client.post("/v1/retention/dry-run", &[], body).await;
+    post("{".into()).await.problem(400, "not_json");
+    post(" ".repeat(257 * 1024)).await.problem(413, "body_too_large");
+    post(json!({ "rules": 1 }).to_string()).await.problem(422, "bad_member");
+    let rule = json!({ "owner": "a", "status": "failed", "after": "1s", "then": "erase" });
+    let due = post(json!({ "rules": [rule] }).to_string()).await.ok();
+    let listed = client.get("/v1/holds").await.ok();
+    for path in ["/v1/sessions/s/hold", "/v1/owners/o/hold"] {
+        assert_eq!(client.delete(path).await.status, 204);
+        client.delete(path).await.problem(404, "no_such_hold");
+    }
+    [listed["holds"][0].clone(), listed, due]
+}
+
+/// Reads a backup, with and without errors.
+async fn exercise_backup(client: &Client) {
+    let (path, dir) = ("/v1/backup", tempfile::tempdir().unwrap());
+    client.post(path, &[], "{").await.problem(400, "not_json");
+    client.post(path, &[], r#"{"have":1}"#).await.problem(400, "bad_query");
+    client.post(path, &[], r#"{"bytesPerSecond":0}"#).await.problem(400, "bad_query");
+    client.post(path, &[], vec![b' '; 16 * 1024 * 1024 + 1]).await.problem(413, "body_too_large");
+    client.post(path, &[], "{}").await.problem(409, "no_files");
+    // The server ends after this function.
+    let backup = start_local_in(&dir.keep()).await.post(path, &[], "{}").await;
+    assert_eq!(backup.status, 200);
+    assert!(backup.body.ends_with(b"{\"end\":true}\n"));
+}
+
+/// Attaches files to a session, with and without errors. Returns an answer.
+async fn exercise_attachments(client: &Client) -> Value {
+    let path = "/v1/sessions/s/attachments";
+    client.post(path, &[], "").await.problem(400, "empty_body");
+    client.post(&format!("{path}?name=a%0Ab"), &[], "x").await.problem(400, "bad_query");
+    client.post(path, &[("content-type", "x")], "x").await.problem(415, "unsupported_media_type");
+    client.post(path, &[], vec![1; ATTACHMENT_BYTES_MAX + 1]).await.problem(413, "body_too_large");
+    let added = client.post(&format!("{path}?name=a.png"), &[("content-type", "image/png")], "x").await;
+    assert_eq!(added.status, 201, "{added:?}");
+    added.json()
+}
+
+/// Branches off a session, with and without errors. Returns the request and its answer.
+async fn exercise_branches(client: &Client) -> [Value; 3] {
+    let facts = [fact("run.started", json!({})), fact("run.finished", json!({}))];
+    client
+        .post("/v1/runs/branched/facts?sessionId=tree", &[("content-type", "application/json")], json!(facts).to_string())
+        .await
+        .ok();
+    let path = "/v1/sessions/tree/branches";
+    let send = async |body: Value| client.post(path, &[], body.to_string()).await;
+    send(json!({})).await.problem(422, "bad_member");
+    client.post(path, &[], "{").await.problem(400, "not_json");
+    client.post(path, &[], " ".repeat(17 * 1024)).await.problem(413, "body_too_large");
+    let nowhere = json!({ "after": { "runId": "branched", "sequence": 1 } });
+    client.post("/v1/sessions/never/branches", &[], nowhere.to_string()).await.problem(404, "no_such_session");
+    send(json!({ "after": { "runId": "branched", "sequence": 99 } })).await.problem(404, "no_such_point");
+    send(json!({ "after": { "messageId": "none" } })).await.problem(404, "no_such_message");
+    let wanted = json!({ "after": { "runId": "branched", "sequence": 1 }, "sessionId": "tree-branch" });
+    let begun = send(wanted.clone()).await;
+    assert_eq!(begun.status, 201, "{begun:?}");
+    send(json!({ "after": { "runId": "branched", "sequence": 2 }, "sessionId": "tree-branch" }))
+        .await
+        .problem(409, "session_exists");
+    let shell = client.get("/v1/sessions/tree").await.ok();
+    [wanted, begun.json(), shell["branches"][0].clone()]
+}
+
+/// Gives feedback, with and without errors. Returns the answers.
+async fn exercise_feedback(client: &Client) -> [Value; 2] {
+    let path = "/v1/runs/r/feedback";
+    client.post(path, &[], "{").await.problem(400, "not_json");
+    client.post(path, &[], " ".repeat(65 * 1024)).await.problem(413, "body_too_large");
+    client.post(path, &[], r#"{"thumb":"left"}"#).await.problem(422, "bad_member");
+    client.post(path, &[], r#"{"thumb":"up","messageId":"never"}"#).await.problem(404, "no_such_message");
+    client.post("/v1/runs/never/feedback", &[], r#"{"thumb":"up"}"#).await.problem(404, "no_such_run");
+    let given = client.post(path, &[], r#"{"thumb":"up","text":"Good"}"#).await;
+    assert_eq!(given.status, 201, "{given:?}");
+    assert_eq!(client.post(path, &[], r#"{"thumb":"up","text":"Good"}"#).await.status, 200);
+    [given.json(), client.get(&format!("{path}?activation=1")).await.ok()]
+}
+
 /// Renames and marks a session, with and without errors. Returns the answers.
 async fn exercise_session_updates(client: &Client) -> [Value; 2] {
     let (session, marks) = ("/v1/sessions/s", "/v1/sessions/s/marks");
@@ -386,6 +540,76 @@ async fn exercise_session_updates(client: &Client) -> [Value; 2] {
     guarded.append("r", &[fact("run.started", json!({ "sessionId": "s" }))]).await;
     let page = guarded.get("/v1/sessions/s/events").await.ok();
     [renamed, guarded.put(marks, &json!({ "pinned": true, "readTo": page["cursors"][0] })).await.ok()]
+}
+
+/// Reads, changes and erases threads of CopilotKit, with and without errors. Returns the answers, by their shapes.
+async fn exercise_copilot_threads(client: &Client, small: &Client) -> Vec<(&'static str, Value)> {
+    let json = [("content-type", "application/json")];
+    let call = |kind: &str, payload: Value| fact(kind, json!({ "toolCallId": "c", "audience": "user", "payload": payload }));
+    let facts = [
+        fact("run.started", json!({ "sessionId": "thread", "agentId": "a" })),
+        call("tool.started", json!({ "toolName": "t", "input": { "a": 1 } })),
+        call("tool.result", json!({ "output": "x" })),
+        fact("state.snapshot", json!({ "audience": "user", "payload": { "state": { "n": 1 } } })),
+    ];
+    client.append("of-thread", &facts).await;
+    let (thread, archive) = ("/copilotkit/threads/thread", "/copilotkit/threads/thread/archive");
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(70), "]".repeat(70));
+    for (method, path) in [(Method::PATCH, thread), (Method::DELETE, thread), (Method::POST, archive)] {
+        for (body, status, code) in [
+            ("{", 400, "not_json"),
+            ("[]", 422, "not_an_object"),
+            (&*deep, 422, "too_deep"),
+            (r#"{"agentId":7}"#, 422, "bad_member"),
+        ] {
+            client.request(method.clone(), path, &json, body.to_owned()).await.problem(status, code);
+        }
+        let text = [("content-type", "text/plain")];
+        client.request(method.clone(), path, &text, "{}").await.problem(415, "unsupported_media_type");
+        let large = format!("\"{}\"", "x".repeat(3000));
+        small.request(method.clone(), path, &json, large).await.problem(413, "body_too_large");
+        send_raw(client, &[&format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{")]).await;
+    }
+    client.patch("/copilotkit/threads/never", &json!({ "name": "N" })).await.problem(404, "no_such_session");
+    let calling = async |client: &Client, method: &str, path: &str| {
+        let call = json!({ "method": "resource/request", "params": { "path": path, "httpMethod": method } });
+        client.post("/copilotkit", &json, call.to_string()).await
+    };
+    calling(client, "GET", "/threads?cursor=x").await.problem(400, "bad_query");
+    calling(client, "GET", "/threads/%00/messages").await.problem(400, "bad_id");
+    calling(client, "DELETE", "/threads/never").await.problem(404, "no_such_session");
+    calling(client, "POST", "/threads/subscribe").await.problem(422, "no_live_list");
+    let read = async |what: &str| client.get(&format!("{thread}/{what}")).await.ok();
+    let answers = vec![
+        ("CopilotThreads", client.get("/copilotkit/threads?agentId=a").await.ok()),
+        ("CopilotMessages", read("messages").await),
+        ("CopilotEvents", read("events").await),
+        ("CopilotState", read("state").await),
+        ("CopilotThread", client.patch(thread, &json!({ "agentId": "a", "name": "N" })).await.ok()),
+        ("CopilotThreadArchived", client.post(archive, &json, r#"{"agentId":"a"}"#).await.ok()),
+        ("CopilotThreadDeleted", client.request(Method::DELETE, thread, &json, r#"{"agentId":"a"}"#).await.ok()),
+    ];
+    // Only a server with authentication knows whose threads it has.
+    let (guarded, _files) = crate::auth::start_as_admin().await;
+    assert_eq!(guarded.post("/copilotkit/threads/clear", &[], "").await.status, 204);
+    assert_eq!(calling(&guarded, "POST", "/threads/clear").await.status, 204);
+    answers
+}
+
+/// Sends the requests of another agent, with and without errors. `small` accepts small bodies only.
+async fn exercise_a2a(client: &Client, small: &Client) -> Vec<(&'static str, Value)> {
+    let json = [("content-type", "application/json")];
+    small.post("/a2a/a", &json, format!("\"{}\"", "x".repeat(3000))).await.problem(413, "body_too_large");
+    send_raw(client, &["POST /a2a/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"]).await;
+    client.append("of-task", &[fact("run.started", json!({ "sessionId": "of-task" })), fact("run.finished", json!({}))]).await;
+    let mut answers = vec![("A2aCard", client.get("/a2a/a/.well-known/agent-card.json").await.ok())];
+    for call in [
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": { "id": "of-task" } }),
+        json!({ "jsonrpc": "2.0", "id": "x", "method": "GetTask", "params": { "id": "never" } }),
+    ] {
+        answers.push(("A2aAnswer", client.post("/a2a/a", &json, call.to_string()).await.ok()));
+    }
+    answers
 }
 
 /// A question whose deadline has passed, one that changed, and one that can be decided.
@@ -557,6 +781,8 @@ async fn exercise_clients(client: &Client, small: &Client) {
     let asking = http.post(format!("http://{}/ai-sdk/a", client.at)).header("content-type", "application/json");
     assert_eq!(with_timeout("a response head", asking.body(regenerates).send()).await.unwrap().status(), 200);
     assert_eq!(client.get_head("/ai-sdk/a/live/stream", &[]).await.status, 200);
+    client.get("/ai-sdk/a/never~7~user/stream?startIndex=0").await.problem(404, "no_such_run");
+    client.get("/ai-sdk/a/done~7~user~000000000000feed:2/stream?startIndex=0").await.problem(410, "epoch_changed");
     client.get("/ag-ui/a?threadId=live").await.ok();
 }
 
@@ -593,11 +819,15 @@ async fn every_described_query_member_is_read() {
             "streamLists" => &["?runs=all", "?attention=true&sessions=true"],
             "streamRun" => &["", "?format=ag-ui", "?format=ai-sdk"],
             "agUiGet" => &["?threadId=r"],
+            "readRun" | "readSession" => &["?offset=-1&live=sse"],
             _ => &[""],
         };
         READ.take();
         for query in queries {
             send_request(&client, operation, &format!("{}{query}", address(operation, name)), &[]).await;
+        }
+        if operation.id == "connectAcp" {
+            send_raw(&client, &[&upgrade_at(operation.path, "")]).await;
         }
         let read = READ.take();
         // The authorization reads the ticket, and only in a server with keys.
@@ -655,7 +885,21 @@ async fn answers_have_their_described_shapes() {
     let subscription = exercise_push(&client).await;
     let [made, opened, links, link] = exercise_links(&client).await;
     let [renamed, marks] = exercise_session_updates(&client).await;
+    let [branch_wanted, _, branch] = exercise_branches(&client).await;
+    let [given, feedback] = exercise_feedback(&client).await;
+    let small = start_local_with(FeedConfig::default(), Limits { body_bytes_max: 2000, ..Limits::default() }).await;
+    let threads = exercise_copilot_threads(&client, &small).await;
+    let tasks = exercise_a2a(&client, &small).await;
+    let [hold, holds, due] = exercise_holds(&client).await;
     let mut answers = vec![
+        ("Hold", hold),
+        ("Holds", holds),
+        ("RetentionDue", due),
+        ("Attachment", exercise_attachments(&client).await),
+        ("BranchWanted", branch_wanted),
+        ("Branch", branch),
+        ("Feedback", given),
+        ("FeedbackList", feedback),
         ("SessionLine", renamed),
         ("Marks", marks),
         ("LinkMade", made),
@@ -688,7 +932,11 @@ async fn answers_have_their_described_shapes() {
         ("Window", get("/v1/sessions/s/window?activation=1").await),
         ("Timeline", get("/v1/sessions/s/timeline?activation=1").await),
         ("Runs", get("/v1/runs?activation=1").await),
+        ("Runs", get("/v1/runs?filter=status:completed,running&sort=-started&activation=1&audience=internal").await),
+        ("Stats", get("/v1/stats?by=hour,agent&audience=internal&activation=1").await),
         ("Run", get("/v1/runs/r?activation=1").await),
+        ("DurableItems", get("/v1/runs/r/durable?audience=internal").await),
+        ("DurableItems", get("/v1/sessions/s/durable?frames=activities").await),
         ("Events", get("/v1/runs/r/events?limit=1&activation=1&audience=internal").await),
         ("Activities", get("/v1/runs/r/activities?activation=1").await),
         ("SessionEvents", get("/v1/sessions/s/events?limit=1&activation=1&audience=internal").await),
@@ -696,16 +944,20 @@ async fn answers_have_their_described_shapes() {
         ("ThreadAtRest", get("/ag-ui/a?threadId=s&activation=1").await),
         ("CopilotInfo", get("/copilotkit/info").await),
         ("ChatAtRest", get("/ai-sdk/a/s?activation=1").await),
+        ("Chats", get("/ai-sdk/a?activation=1").await),
         ("Stopped", client.post("/ai-sdk/a/s/stop", &[], "").await.ok()),
         ("Stopped", client.post("/copilotkit/agent/a/stop/never", &[], "").await.ok()),
         ("OwnerErasure", client.delete("/v1/owners/nothing?wait=0").await.json()),
         ("Health", get("/healthz").await),
         ("Ready", get("/readyz").await),
-        ("Ready", node.get("/readyz").await.ok()),
+        // A node that has heard nothing for a while is not ready, so it begins here.
+        ("Ready", start_local_node().await.get("/readyz").await.ok()),
         ("Cluster", node.get("/v1/cluster").await.ok()),
         ("Description", get("/openapi.json").await),
         ("Settled", client.post("/v1/runs/r/settle", &[], "").await.ok()),
     ];
+    answers.extend(threads);
+    answers.extend(tasks);
     let export = client.export("r", "proof=true&audience=user").await;
     let proofs = export.into_iter().filter(|line| line.get("proof").is_some());
     let head = proofs.clone().next_back().map(|line| line["proof"]["end"]["head"].clone());
@@ -719,8 +971,9 @@ async fn answers_have_their_described_shapes() {
             .collect();
         assert!(complaints.is_empty(), "{name}: {complaints:#?}\n{answer:#}");
         // Every member of the answer is described.
+        let Some(answer) = answer.as_object() else { continue };
         let known = description.pointer(&format!("/components/schemas/{name}/properties")).and_then(Value::as_object).unwrap();
-        let foreign: Vec<_> = answer.as_object().unwrap().keys().filter(|member| !known.contains_key(*member)).collect();
+        let foreign: Vec<_> = answer.keys().filter(|member| !known.contains_key(*member)).collect();
         assert!(*name == "Description" || foreign.is_empty(), "{name} has undescribed members: {foreign:?}");
     }
     // The list above contains every shape of a whole answer.

@@ -22,7 +22,7 @@ fn run_ok(command: &mut Command) -> String {
 /// Packs the binary under test into `dist` and returns the path of the archive.
 fn pack(dist: &Path) -> String {
     let mut script = Command::new(repository("scripts/release"));
-    script.args(["--binary", env!("CARGO_BIN_EXE_proscenium"), "--dist"]).arg(dist);
+    script.args(["--only", "archive", "--binary", env!("CARGO_BIN_EXE_proscenium"), "--dist"]).arg(dist);
     run_ok(&mut script).trim().to_owned()
 }
 
@@ -50,6 +50,7 @@ fn a_release_archive_has_the_binary_and_the_files_that_belong_to_it() {
         "man/proscenium.1",
         "proscenium",
         "proscenium.service",
+        "proscenium.service.d/agents.conf",
     ] {
         assert!(files.contains(&file), "{file} is not in\n{listed}");
     }
@@ -142,8 +143,14 @@ fn the_image_is_built_with_the_toolchain_of_the_repository() {
 
 #[test]
 fn the_sdks_have_the_version_of_the_server() {
-    for (name, version) in [("python/pyproject.toml", "version = "), ("typescript/package.json", "  \"version\": ")] {
-        let manifest = read(&format!("sdk/{name}"));
+    for (name, version) in [
+        ("sdk/python/pyproject.toml", "version = "),
+        ("sdk/typescript/package.json", "  \"version\": "),
+        ("sdk/react/package.json", "  \"version\": "),
+        ("web-demo/client/package.json", "  \"version\": "),
+        ("web-demo/package.json", "  \"version\": "),
+    ] {
+        let manifest = read(name);
         let line = manifest.lines().find_map(|line| line.strip_prefix(version)).unwrap();
         assert_eq!(line.trim_end_matches(','), format!("\"{VERSION}\""), "{name}");
     }

@@ -64,6 +64,38 @@ fn each_module_is_in_one_chunk_and_other_chunks_import_it() {
 }
 
 #[test]
+fn a_style_sheet_is_a_module_with_its_text() {
+    let chunks = bundled(&[
+        ("app.js", "import sheet from \"./a.css\";\nuse(sheet);\n"),
+        ("a.css", "/* One */\n.a::before { content: \"\\201c\"; }\n"),
+    ]);
+    assert_eq!(
+        chunks[0].1,
+        "const $0=(()=>{const css=\".a::before{content: \\\"\\\\201c\\\"}\";\nreturn{default:css}})();\n\
+         const $1=(()=>{const{default:sheet}=$0;use(sheet);\nreturn{}})();\n\
+         export{$0,$1};\n"
+    );
+}
+
+#[test]
+fn private_members_have_short_names() {
+    let chunks = bundled(&[(
+        "app.js",
+        "export class A {\n  #once = 1;\n  #often = \"#often\";\n  is(one) {\n    return #often in one && `${this.#often} #often ${this.#once}`;\n  }\n}\n",
+    )]);
+    assert_eq!(
+        chunks[0].1,
+        "const $0=(()=>{class A{#b=1;#a=\"#often\";is(one){return #a in one&&`${this.#a} #often ${this.#b}`;}}\nreturn{A}})();\nexport{$0};\nexport const{A}=$0;\n"
+    );
+}
+
+#[test]
+fn the_first_entry_exports_its_names() {
+    let chunks = bundled(&[("app.js", "const a = 1;\nexport { a as one };\n")]);
+    assert_eq!(chunks[0].1, "const $0=(()=>{const a=1;\nreturn{one:a}})();\nexport{$0};\nexport const{one}=$0;\n");
+}
+
+#[test]
 fn modules_that_several_parts_need_are_a_chunk_of_their_own() {
     let chunks = bundled(&[
         ("app.js", "import(\"./b.js\");\nimport(\"./c.js\");\n"),

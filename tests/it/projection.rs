@@ -527,7 +527,7 @@ fn a_chunk_that_is_compared_has_the_effect_of_a_parsed_one() {
     });
     block_on(async {
         let pipeline = Pipeline::new();
-        for (source, name, facts) in part_of(recordings(), 4) {
+        for (source, name, facts) in part_of(recordings(), 8) {
             let (log, rows) = pipeline.rows(&[(source, &facts)]).await;
             println!("{name}: {} of {} rows", fold_in_both_ways(&log, &rows), rows.len() * Audience::ALL.len());
         }

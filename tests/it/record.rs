@@ -1,7 +1,7 @@
 //! The record: what an export with proofs shows about the rows of a run, and what it does not tell.
 
 use crate::cli::{Running, proscenium};
-use crate::harness::{Client, environment, fact, serve_until, storage_in, with_timeout};
+use crate::harness::{Client, environment, fact, is_full, serve_until, storage_in, with_timeout};
 use crate::retention::start_with_stopped_clock;
 use crate::supervision::{loaded, opened, run, set};
 use proscenium::feed::FeedConfig;
@@ -173,7 +173,8 @@ async fn a_changed_byte_at_any_place_is_named() {
         let line_of: Vec<u64> =
             lines(&export).iter().zip(1..).flat_map(|(line, number)| std::iter::repeat_n(number, line.len())).collect();
         for at in 0..export.len() {
-            for flip in [1, 4, 32, 128] {
+            let flips = [1, 4, 32, 128];
+            for flip in if is_full() { &flips[..] } else { &flips[at % 4..][..1] } {
                 let mut changed = export.clone();
                 changed[at] ^= flip;
                 let line = match verify(&changed[..], &known) {

@@ -247,7 +247,7 @@ fn no_files_import_each_other_in_a_circle() {
     for sources in packages() {
         let files = list_files(&sources, "rs").into_iter();
         let files: BTreeMap<_, _> = files.filter_map(|path| Some((module_path(&path_in_package(&path))?, read(&path)))).collect();
-        assert!(files.len() > 5, "{sources}");
+        assert!(files.len() > 2, "{sources}");
         let found = circles(&files);
         assert!(found.is_empty(), "{sources}: these import each other: {found:#?}");
     }
@@ -375,7 +375,14 @@ fn no_unfinished_code_is_left() {
         concat!("to", "do!("),
     ];
     let mut left = Vec::new();
-    let others = [("tests", "rs"), ("web-demo", "js"), ("sdk", "py"), ("sdk/typescript/src", "ts")];
+    let others = [
+        ("tests", "rs"),
+        ("web-demo", "js"),
+        ("sdk", "py"),
+        ("sdk/typescript/src", "ts"),
+        ("sdk/react/src", "ts"),
+        ("sdk/react/src", "tsx"),
+    ];
     for path in source_files().into_iter().chain(others.into_iter().flat_map(|(folder, ending)| list_files(folder, ending))) {
         for (line, number) in read(&path).lines().zip(1..) {
             left.extend(
@@ -414,7 +421,14 @@ fn named_paths(text: &str) -> Vec<String> {
 #[test]
 fn every_path_named_in_prose_exists() {
     let mut prose = list_files("docs", "md");
-    let readmes = ["README.md", "sdk/python/README.md", "sdk/rust/README.md", "sdk/typescript/README.md"];
+    let readmes = [
+        "README.md",
+        "sdk/python/README.md",
+        "sdk/react/README.md",
+        "sdk/rust/README.md",
+        "sdk/typescript/README.md",
+        "web-demo/README.md",
+    ];
     prose.extend(readmes.into_iter().chain(["CONTRIBUTING.md", "src/lib.rs"]).map(repository));
     let mut missing = Vec::new();
     for path in prose {

@@ -2,8 +2,8 @@
 
 use crate::activities::{Screen, read_activities, without_times};
 use crate::harness::{
-    AUDIENCES, Client, ClockedProcess, Frame, Process, TRANSPORTS, Transport, environment, fact, list_recordings, recording,
-    serve_until, storage_in, to_ndjson, with_timeout,
+    AUDIENCES, Client, ClockedProcess, Frame, Process, TRANSPORTS, Transport, environment, fact, is_full, list_recordings,
+    part_of, recording, serve_until, storage_in, to_ndjson, with_timeout,
 };
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
@@ -33,7 +33,7 @@ pub async fn start_with_stopped_clock() -> (Client, Compactor) {
 }
 
 /// Posts a recording, either one fact per append or all facts in few appends, and ends the run.
-async fn post_recording(client: &Client, run: &str, name: &str, one_by_one: bool) {
+pub async fn post_recording(client: &Client, run: &str, name: &str, one_by_one: bool) {
     let path = format!("/v1/runs/{run}/facts?source=awaken");
     if one_by_one {
         for fact in recording(name) {
@@ -92,7 +92,7 @@ async fn read_holes(client: &Client, run: &str, limit: usize, backward: bool) ->
 }
 
 /// Everything that readers had before the compaction.
-struct Before {
+pub struct Before {
     states: Vec<Value>,
     events: Vec<Vec<u64>>,
     /// By audience: each frame's cursor and sequence; for activities the screen at that cursor.
@@ -100,10 +100,17 @@ struct Before {
     screens: Vec<Vec<Screen>>,
 }
 
+impl Before {
+    /// The cursors of the narrowest audience.
+    pub fn cursor_count(&self) -> usize {
+        self.cursors[2].len()
+    }
+}
+
 /// The number of screens kept per run and audience.
 const SCREENS_MAX: usize = 256;
 
-async fn read_before(client: &Client, run: &str) -> Before {
+pub async fn read_before(client: &Client, run: &str) -> Before {
     let mut before = Before { states: Vec::new(), events: Vec::new(), cursors: Vec::new(), screens: Vec::new() };
     for audience in AUDIENCES {
         let query = format!("audience={audience}");
@@ -128,7 +135,7 @@ async fn read_before(client: &Client, run: &str) -> Before {
 }
 
 /// Compares a compacted run with its former state; returns the numbers of rows before and after.
-async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usize, usize) {
+pub async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usize, usize) {
     let mut counts = (0, 0);
     let all = sequences(&client.read_events(run, "audience=internal", 7).await);
     for (who, audience) in AUDIENCES.into_iter().enumerate() {
@@ -193,7 +200,7 @@ async fn check(client: &Client, run: &str, before: &Before, step: usize) -> (usi
 async fn compaction_of_every_recording_removes_rows_and_changes_no_state() {
     let (client, compactor) = start_with_stopped_clock().await;
     let (mut rows, mut left) = (0, 0);
-    for (n, name) in list_recordings("awaken").iter().enumerate() {
+    for (n, name) in part_of(list_recordings("awaken"), 4).iter().enumerate() {
         let is_long = name == "long_40_steps";
         post_recording(&client, name, name, n % 2 == 0 && !is_long).await;
         let was = read_before(&client, name).await;
@@ -210,7 +217,7 @@ async fn compaction_of_every_recording_removes_rows_and_changes_no_state() {
     }
     println!("{} of {rows} rows were removed", rows - left);
     // Most of the rest is streamed text, which Awaken sends in chunks only: no later event repeats it. Decisions stay, too.
-    assert!(rows - left > 550, "{left} of {rows} rows remain");
+    assert!(!is_full() || rows - left > 550, "{left} of {rows} rows remain");
     assert_eq!(compactor.run_once().await.unwrap(), CompactionOutcome::default(), "a second pass removes nothing");
 }
 
@@ -274,7 +281,7 @@ async fn compaction_changes_no_state_of_random_runs_also_after_late_facts() {
     let (client, compactor) = start_with_stopped_clock().await;
     let mut rng = Rng(0x9e37_79b9_7f4a_7c15);
     let (mut rows, mut gone) = (0, 0);
-    for n in 0..40 {
+    for n in 0..16 {
         let run = format!("r{n}");
         let compactor = if n % 2 == 0 { compactor.clone().with_step_size(SMALL_STEPS) } else { compactor.clone() };
         for _ in 0..2 {
@@ -292,7 +299,7 @@ async fn compaction_changes_no_state_of_random_runs_also_after_late_facts() {
         }
     }
     println!("{gone} of {rows} rows were removed");
-    assert!(gone > 100, "{gone} of {rows}");
+    assert!(gone > 40, "{gone} of {rows}");
 }
 
 fn progress(n: u64, bytes: usize) -> Value {
@@ -535,11 +542,12 @@ async fn facts_and_readers_during_a_compaction_are_unaffected() {
         let mut facts: Vec<_> = (0..=rng.below(15)).map(|_| any_fact(&mut rng)).collect();
         facts.extend((1..=rng.below(9)).map(|n| progress(n, 1)));
         facts.extend((n % 3 == 0 || n % 20 == 19).then(|| fact("run.finished", json!({}))));
+        // The compactor may have removed them before the receipt is here.
+        let gone = rows.load(Ordering::Relaxed);
         let receipt = client.append("r", &facts).await;
         let expected = twin.append("r", &facts).await;
         let sequences_of = |receipt: &Value| [receipt["firstSequence"].clone(), receipt["lastSequence"].clone()];
         assert_eq!(sequences_of(&receipt), sequences_of(&expected));
-        let gone = rows.load(Ordering::Relaxed);
         if n % 20 == 19 {
             with_timeout("the removal of rows", async {
                 while rows.load(Ordering::Relaxed) == gone {
@@ -608,7 +616,7 @@ async fn a_compacted_run_can_be_erased_and_its_next_epoch_is_complete() {
     write_compactable_run(&client, "r", 30, 10).await;
     assert!(compactor.run_once().await.unwrap().rows > 25);
     assert_eq!(client.delete("/v1/runs/r").await.status, 204);
-    client.get("/v1/runs/r").await.problem(404, "no_such_run");
+    client.get("/v1/runs/r").await.problem(410, "erased");
     write_compactable_run(&client, "r", 30, 10).await;
     assert_eq!(sequences(&client.read_events("r", "", 1000).await), (1..=31).collect::<Vec<_>>());
     assert_eq!(client.get("/v1/runs/r").await.ok()["compacted"], Value::Null);

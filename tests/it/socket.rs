@@ -123,7 +123,7 @@ impl Ws {
     }
 
     /// Receives the next frame of any subscription.
-    async fn next_frame(&mut self) -> Value {
+    pub async fn next_frame(&mut self) -> Value {
         match self.frames.pop_front() {
             Some(frame) => frame,
             None => {

@@ -3,6 +3,7 @@
 //! Acknowledged appends survive restarts, killed processes and torn writes, and a damaged byte is an error that names
 //! its file.
 
+use crate::harness::part_of;
 use bytes::Bytes;
 use proscenium::log::embedded::{EmbeddedStore, StoreInspection, Sync};
 use proscenium::log::journal::Journal;
@@ -61,6 +62,7 @@ suite! {
     readers_see_only_whole_appends_during_commits
     compaction_keeps_positions_and_readers_skip_removed_rows
     a_compaction_applies_only_to_the_expected_state_of_its_log
+    a_removal_ends_one_body_and_no_other
     a_flush_changes_nothing_and_only_the_embedded_store_uses_disk
 }
 
@@ -176,6 +178,18 @@ fn appends_to_one_log_may_follow_each_other_in_one_group(store: Ordered<impl Sto
     assert_eq!(outcomes, [(1, 1), (2, 1), (3, 1)].map(committed));
     assert_eq!(read(&store, &a, 0, ALL), numbered(&["one", "two", "three"]));
     assert_eq!(store.load(&a).unwrap().unwrap().last, Sequence(3));
+}
+
+fn a_removal_ends_one_body_and_no_other(store: Ordered<impl Store, impl Journal>) {
+    let a = run("a");
+    let body = |id: &str| store.blob(&BlobId::new(id).unwrap()).unwrap().map(|blob| blob.body);
+    commit_one(&store, with_body(with_body(append(&a, 0, &[]), "first", "one"), "second", "two"));
+    let mut removal = append(&a, 0, &[]);
+    removal.blobs = ["first", "unknown"].map(|id| Blob::removal(BlobId::new(id).unwrap())).into();
+    commit_one(&store, removal);
+    assert_eq!((body("first"), body("second")), (None, Some(Bytes::from("two"))));
+    store.flush().unwrap();
+    assert_eq!((body("first"), body("second")), (None, Some(Bytes::from("two"))));
 }
 
 fn an_append_that_expects_another_tail_conflicts_and_the_rest_of_its_group_commits(store: Ordered<impl Store, impl Journal>) {
@@ -802,6 +816,11 @@ fn a_directory_in_use_is_rejected() {
     open(dir.path(), Sync::Never);
 }
 
+/// The places between two ends at which this run of the gate cuts, and the last.
+fn cuts(from: u64, to: u64) -> impl Iterator<Item = u64> {
+    part_of((from..to).collect(), 4).into_iter().chain([to])
+}
+
 #[test]
 fn a_last_commit_cut_at_any_byte_is_whole_or_absent_and_refused_if_it_was_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
@@ -813,7 +832,7 @@ fn a_last_commit_cut_at_any_byte_is_whole_or_absent_and_refused_if_it_was_acknow
     drop(store);
     let (to, new_mark) = (data_end(&newest_segment(dir.path())), std::fs::read(mark_file(dir.path())).unwrap());
     assert!(from < to, "{from} {to}");
-    for end in from..=to {
+    for end in cuts(from, to) {
         let cut = tempfile::tempdir().unwrap();
         copy_directory(dir.path(), cut.path());
         lose_power(cut.path(), end, &old_mark);
@@ -857,7 +876,7 @@ fn a_compaction_cut_at_any_byte_is_whole_or_absent_and_keeps_checkpoints() {
     let places = located(&store);
     drop(store);
     let to = data_end(&newest_segment(dir.path()));
-    for end in from..=to {
+    for end in cuts(from, to) {
         let cut = tempfile::tempdir().unwrap();
         copy_directory(dir.path(), cut.path());
         lose_power(cut.path(), end, &mark);
@@ -907,7 +926,7 @@ fn a_checkpoint_never_exists_without_its_rows() {
         drop(store);
         let to = data_end(&newest_segment(dir.path()));
         let mut seen = BTreeSet::new();
-        for end in from..=to {
+        for end in cuts(from, to) {
             let cut = tempfile::tempdir().unwrap();
             copy_directory(dir.path(), cut.path());
             lose_power(cut.path(), end, &mark);

@@ -192,6 +192,35 @@ async fn an_entry_names_the_agents_and_what_needs_a_look() {
 }
 
 #[tokio::test]
+async fn an_entry_that_was_listed_follows_every_change_of_its_session() {
+    let client = start_local().await;
+    let shown = async || {
+        let of = async |query: &str| {
+            let line = line(&client, "s", query).await;
+            json!([line["title"], line["preview"], line["highlight"]["text"]])
+        };
+        [of("").await, of("audience=internal").await]
+    };
+    post(&client, "r1", "s", &[message("user", "u1", "Hidden", "internal")]).await;
+    assert_eq!(shown().await, [json!([null, null, null]), json!(["Hidden", null, null])]);
+    post(&client, "r1", "s", &[message("user", "u2", "Plan it", "user"), fact("run.finished", json!({}))]).await;
+    assert_eq!(shown().await, [json!(["Plan it", "Plan it", null]), json!(["Hidden", "Plan it", null])]);
+    let asks = fact("action.required", json!({ "actionId": "a", "payload": { "title": "Send it?" } }));
+    post(&client, "r2", "s", &[message("user", "u3", "Later", "user"), asks]).await;
+    assert_eq!(shown().await[0], json!(["Plan it", "Later", "Send it?"]));
+    post(&client, "r2", "s", &[fact("action.resolved", json!({ "actionId": "a", "payload": { "decision": "approve" } }))]).await;
+    assert_eq!(shown().await[0], json!(["Plan it", "Later", null]));
+    post(&client, "r2", "s", &[fact("run.failed", json!({ "payload": { "error": { "message": "Broken" } } }))]).await;
+    assert_eq!(shown().await[0], json!(["Plan it", "Later", "Broken"]));
+    assert_eq!(client.delete("/v1/runs/r1").await.status, 204);
+    assert_eq!(shown().await, [json!(["Later", "Later", "Broken"]), json!(["Later", "Later", "Broken"])]);
+    // A new session under the same id has nothing of the erased one.
+    assert_eq!(client.delete("/v1/runs/r2").await.status, 204);
+    post(&client, "r2", "s", &[fact("run.started", json!({}))]).await;
+    assert_eq!(shown().await, [json!([null, null, null]), json!([null, null, null])]);
+}
+
+#[tokio::test]
 async fn bad_input_is_refused_and_changes_nothing() {
     let client = start_local().await;
     post(&client, "r", "s", &[fact("run.started", json!({}))]).await;
@@ -220,7 +249,7 @@ async fn bad_input_is_refused_and_changes_nothing() {
     }
     client.patch("/v1/sessions/never", &json!({ "title": "T" })).await.problem(404, "no_such_session");
     client.patch("/v1/sessions/s?audience=all", &json!({ "title": "T" })).await.problem(400, "bad_audience");
-    for query in ["sort=name", "archived=maybe", "updatedAfter=yesterday", "in=text", "cursor=x", "sort=updated&cursor=7"] {
+    for query in ["sort=name", "archived=maybe", "updatedAfter=yesterday", "in=everything", "cursor=x", "sort=updated&cursor=7"] {
         client.get(&format!("/v1/sessions?{query}")).await.problem(400, "bad_query");
     }
     client.put("/v1/sessions/s/marks", &json!({ "pinned": true })).await.problem(409, "marks_need_token");

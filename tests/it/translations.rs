@@ -28,7 +28,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::oneshot;
 
 /// The number of parts of the recordings that the gate reads in turn.
-const PARTS: usize = 8;
+const PARTS: usize = 16;
 
 /// A run in blocks of frames, as flushes make them.
 struct Run {
@@ -186,7 +186,7 @@ fn ag_ui(is_v1: bool, begin: Begin, thread: &str) -> AgUi {
 }
 
 fn ai_sdk(version: u8) -> AiSdk {
-    AiSdk::new(AiSdkOptions { message: "message".into(), version, until: Until::End })
+    AiSdk::new(AiSdkOptions { message: "message".into(), version, begin: Begin::Snapshot, until: Until::End })
 }
 
 /// Reads a run in all ways at once. Returns how often readers that joined, skipped or fell behind shared again.

@@ -54,7 +54,7 @@ const EVENT_CLASSES: &[&str] = &[
 ];
 
 /// The event types of the server's own, which the seed does not have.
-const OWN_CLASSES: &[&str] = &["control.changed", "action.reminded", "action.escalated"];
+const OWN_CLASSES: &[&str] = &["control.changed", "action.reminded", "action.escalated", "feedback.given"];
 
 /// Phase, and its typical events.
 const PHASES: &[(&str, &[&str])] = &[

@@ -393,7 +393,7 @@ async fn the_audit_names_who_decided_and_outlives_what_was_erased() {
     with_timeout("the entry", async { while entries().await.len() < 2 {} }).await;
     assert_eq!(client.post("/v1/runs/r/settle", &[], "").await.ok()["settled"], true);
     assert_eq!(client.delete("/v1/runs/r").await.status, 204);
-    client.delete("/v1/runs/r").await.problem(404, "no_such_run");
+    client.delete("/v1/runs/r").await.problem(410, "erased");
     let listed = entries().await;
     assert_eq!(
         listed.iter().map(|entry| entry["what"].as_str().unwrap()).collect::<Vec<_>>(),

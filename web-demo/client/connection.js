@@ -173,7 +173,8 @@ export class Connection {
 
   /** Connects at once: after `cut`, instead of waiting for the next retry, or after `refused`. */
   mend() {
-    if (this.#isClosed || this.#kind === "ended" || this.#kind === "live") return;
+    if (this.#isClosed || this.#kind === "ended" || (this.#kind === "live" && this.#refused.size === 0)) return;
+    this.#closeReader();
     this.#isCut = false;
     [this.#failures, this.#authFailures] = [0, 0];
     for (const name of this.#refused.keys()) this.#openSubscriptions.add(name);
@@ -359,6 +360,7 @@ export class Connection {
    */
   #streamFailed(name, problem) {
     const end = /** @type {ReaderEnd} */ ({ kind: "problem", why: problem.detail, problem });
+    if (problem.code === "erased") this.#forget(name);
     if (this.#openSubscriptions.size > 1 && !this.#isRetryable(problem)) {
       // The other subscriptions continue.
       this.#openSubscriptions.delete(name);
@@ -366,6 +368,13 @@ export class Connection {
       return this.#setState(this.#kind, problem.detail);
     }
     this.#readerEnded(end);
+  }
+
+  /** What was erased must not stay on a page. One stream of several runs does not say which of them was. @param {string} name */
+  #forget(name) {
+    const { run, runs = run === undefined ? [] : [run] } = this.#options;
+    for (const runId of name === SINGLE ? runs : [name]) this.#store?.take({ frame: "Reset", runId, sequence: 0, reason: "erased" });
+    this.#after.delete(name);
   }
 
   /** @param {ProblemDocument} problem */

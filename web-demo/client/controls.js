@@ -77,6 +77,23 @@ export async function withdraw(server, controlId) {
   await request(server, `/v1/controls/${pathSegment(controlId)}`, { method: "DELETE" });
 }
 
+/** @typedef {{ href: string, mediaType: string, bytes: number, sha256: string, name?: string }} AttachedFile */
+
+/**
+ * Adds a file to a session, for the `attachments` of a message.
+ * @param {import("./http.js").Server} server
+ * @param {string} session
+ * @param {File} file At most 10 MiB.
+ * @returns {Promise<AttachedFile>}
+ * @throws {Problem} Why it was not added.
+ */
+export async function attach(server, session, file) {
+  const query = new URLSearchParams({ name: file.name.slice(0, 255) });
+  const headers = { "content-type": file.type || "application/octet-stream" };
+  const response = await request(server, `/v1/sessions/${pathSegment(session)}/attachments?${query}`, { method: "POST", headers, body: file });
+  return response.json();
+}
+
 /** Generates a unique id. `randomUUID` exists only in secure contexts, and a page may come over plain HTTP. */
 function newControlId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));

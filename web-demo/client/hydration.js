@@ -41,6 +41,11 @@ import { request, pathSegment } from "./http.js";
  * @property {string} [lastActivity]
  * @property {string} [title]
  * @property {string} [preview]
+ * @property {string} [agentId]
+ * @property {string} [source] The kind of its source.
+ * @property {number} [durationMs]
+ * @property {{ inputTokens?: number, outputTokens?: number, costUsd?: number }} [usage] What the audience sees of it.
+ * @property {SessionLine["highlight"]} [highlight]
  * @property {boolean} [compacted] Compaction has removed its transient events.
  *
  * @typedef {object} SessionLine The summary of a session.
@@ -51,19 +56,27 @@ import { request, pathSegment } from "./http.js";
  * under way.
  * @property {string} [title]
  * @property {string} [preview]
- * @property {boolean | number} [unread] Set by the source, as is `pinned`.
+ * @property {"user" | "source" | "message"} [titleFrom] Whose the title is: a person's, the runtime's, or made of the first message.
+ * @property {boolean | number} [unread] By the marks of the token's `sub`; without one the source's, as is `pinned`.
  * @property {boolean} [pinned]
+ * @property {boolean} [archived]
  * @property {boolean} [stale] Set by the source or by the server.
  * @property {string} [lastActivity]
  * @property {string} [parentSessionId]
+ * @property {{ sessionId: string, runId: string, sequence: number }} [parent] Where a branch leaves.
+ * @property {"state" | "transcript" | "none"} [fork] What the agent of a branch knows of what came before.
+ * @property {string} [head] The branch that existing clients read and write by the id of this session.
+ * @property {{ kind: "question" | "error" | "match", text: string, runId?: string, sequence?: number, messageId?: string, sessionId?: string }} [highlight]
+ * Why it needs a look, or the text that a search found. `runId`, `sequence` and `messageId` say where that text is.
  *
  * @typedef {object} Page
  * @property {string | null} nextCursor The cursor of the next page; `null` after the last.
  * @property {string} [activation]
  *
- * @typedef {Page & { runs: RunLine[] }} Runs
+ * @typedef {Page & { runs: RunLine[], total?: number, facets?: Record<string, Record<string, number>> }} Runs `facets`: how many of the
+ * `total` that match have each value, by name.
  * @typedef {Page & { sessions: SessionLine[] }} Sessions
- * @typedef {SessionLine & { runs: RunLine[], truncated: boolean, children: string[], pendingActions: Activity[], queue: Activity[], tasks: Activity[], team: Activity[] }} Session
+ * @typedef {SessionLine & { runs: RunLine[], truncated: boolean, children: string[], pendingActions: Activity[], queue: Activity[], tasks: Activity[], team: Activity[], root?: string, branches?: import("./types.js").Branch[] }} Session
  * @typedef {Page & { sessionId: string, messages: Activity[], truncated: boolean, deferred: string[] }} Window
  * @typedef {Page & { sessionId: string, items: Activity[], truncated: boolean }} Timeline
  * @typedef {{ runId: string, epoch: string, sequence: number, cursor: string, activities: (Omit<Activity, "runId"> & { runId?: string })[] }} Activities
@@ -120,15 +133,22 @@ export class Hydration {
 
   /**
    * Reads sessions, newest first.
-   * @param {PageCall & { status?: string, q?: string, needsAction?: boolean }} [call] Filters: by status, by words in title,
-   * preview or id, by pending actions.
+   * @param {PageCall & { status?: string, q?: string, in?: "title" | "text", needsAction?: boolean, archived?: boolean | "all", sort?: "created" | "updated" }} [call]
+   * Filters: by status, by words in title, preview or id, or in texts (`in: "text"`), by pending actions; archived ones only
+   * if it asks for them.
    * @returns {Promise<Sessions>}
    */
   async sessions(call) {
     return this.#get("/v1/sessions", call);
   }
 
-  /** Reads runs, newest first. @param {PageCall} [call] @returns {Promise<Runs>} */
+  /**
+   * Reads runs, newest first.
+   * @param {PageCall & { filter?: string, sort?: string, offset?: number }} [call] `filter`: words and terms, such as
+   * `status:failed cost:>1 since:7d`. `sort`: `started`, `ended`, `cost`, `tokens` or `duration`; descending with `-` before
+   * it. `offset`: how many runs the page leaves out; not with words.
+   * @returns {Promise<Runs>}
+   */
   async runs(call) {
     return this.#get("/v1/runs", call);
   }

@@ -63,7 +63,7 @@
  * @typedef {LogRef & { frame: "Error", problem: ProblemDocument }} ErrorFrame
  * @typedef {LogRef & { frame: "Event", event: Envelope }} EventFrame
  * @typedef {Snapshot | Delta | Hydrated | Reset | End | ErrorFrame | EventFrame} Frame
- * @typedef {{ frame: "List", list: "attention" | "sessions", op: "put" | "remove", key: string, entry?: Record<string, any> }} ListFrame A
+ * @typedef {{ frame: "List", list: "attention" | "sessions" | "runs" | "runTotals", op: "put" | "remove", key: string, entry?: Record<string, any> }} ListFrame A
  * change of one entry, where `lists` is followed. `Hydrated` then has `truncated` if a list has more entries.
  *
  * @typedef {object} Envelope An event of a run's log. It may have further members: `schema/agentui-event.schema.json`.
@@ -130,8 +130,9 @@
  * @property {string} [run] One run. Exactly one of `run`, `session`, `runs` and `lists` is required.
  * @property {string} [session] All runs of a session, and its own log.
  * @property {string[]} [runs] Up to 256 runs.
- * @property {{ attention?: boolean, sessions?: boolean, agentId?: string, status?: string, q?: string, needsAction?: boolean, limit?: number }} [lists]
- * Lists, with the filters of `GET /v1/lists/stream`. `listen` gets a `ListFrame` for each change; the store gets nothing.
+ * @property {{ attention?: boolean, sessions?: boolean, agentId?: string, status?: string, q?: string, needsAction?: boolean, archived?: boolean | "all", sort?: "created" | "updated", runs?: string, runsSort?: string, limit?: number }} [lists]
+ * Lists, with the filters of `GET /v1/lists/stream`; `runs` is the filter of runs, without words. `listen` gets a
+ * `ListFrame` for each change; the store gets nothing.
  * @property {boolean} [children] With `session`: the logs of its descendants, too.
  * @property {Audience} [audience] Default: `user`.
  * @property {string[]} [surfaces] Only these surfaces. Default: all; an empty list means all, too.
@@ -147,6 +148,9 @@
  * @property {typeof globalThis.fetch} [fetch]
  * @property {typeof globalThis.EventSource} [EventSource]
  * @property {typeof globalThis.WebSocket} [WebSocket] For Node before version 22, which has none.
+ *
+ * @typedef {{ sessionId: string, runId: string, sequence: number }} BranchPoint Where a branch leaves its parent.
+ * @typedef {{ sessionId: string, parent: BranchPoint }} Branch A session that goes on from a point of another one.
  *
  * @typedef {object} Timing Durations in milliseconds.
  * @property {number} retryMs The longest wait before the first retry. It doubles with each failure.

@@ -1,13 +1,14 @@
 /**
- * The keys of the open decision: y and n move to its buttons, d shows or hides its diff.
+ * The keys of the open decision of the page: y and n move to its buttons, d shows or hides its diff.
  */
+
+import { isDecisionKey } from "./decision-keys.js";
 
 /** @typedef {import("./action.js").Action} Action */
 
 document.addEventListener("keydown", (event) => {
   const { target, key } = event;
-  if (!["y", "n", "d"].includes(key) || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  if (target instanceof HTMLElement && (target.isContentEditable || target.matches("input:not([type=radio], [type=checkbox], [type=button]), select, textarea"))) return;
+  if (!isDecisionKey(event)) return;
   const cards = /** @type {Action[]} */ ([...document.querySelectorAll('ps-action[data-status="pending"]')]);
   const card = cards.find((one) => target instanceof Node && one.contains(target)) ?? cards.findLast(isOnTop);
   if (card?.handleKey(key)) event.preventDefault();

@@ -6,7 +6,8 @@ import { toText } from "./base.js";
 import { siblingOf } from "./card.js";
 import { QUESTIONS, isApproval } from "./decision.js";
 import { artifactOf } from "./decision-subject.js";
-import { findActivity, formatValue } from "./lane.js";
+import { findActivity, formatValue } from "./facts.js";
+import { t } from "../ui/texts.js";
 import { reveal } from "../ui/reveal.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -17,7 +18,7 @@ const TITLE_CHARS_MAX = 160;
 /** A longer argument is no part of a title. In characters. */
 const ARGUMENT_CHARS_MAX = 60;
 
-/** Titles by kind, where the source says nothing better. @type {Record<string, string>} */
+/** Titles by kind, where the source says nothing better. @type {Record<string, import("../ui/texts.js").Text>} */
 export const TITLES = {
   tool_approval: "Approve this tool call?",
   plan_decision: "Approve this plan?",
@@ -58,10 +59,10 @@ function titleOf(view, action) {
   const artifact = id === undefined ? undefined : findActivity(view, action, "artifact", id);
   if (artifact) {
     const version = versionId ?? artifact.content.version;
-    return `Approve ${version === undefined ? "" : `version ${formatValue(version)} of `}${formatValue(artifact.content.title ?? artifact.content.name) || id}?`;
+    return t(version === undefined ? "Approve {title}?" : "Approve version {version} of {title}?", { version: formatValue(version), title: formatValue(artifact.content.title ?? artifact.content.name) || id });
   }
-  if (QUESTIONS.has(kind) && asksApproval) return toolCallId === undefined ? "Approve?" : TITLES.tool_approval;
-  return TITLES[kind] ?? "Decision needed";
+  if (QUESTIONS.has(kind) && asksApproval) return t(toolCallId === undefined ? "Approve?" : TITLES.tool_approval);
+  return t(TITLES[kind] ?? "Decision needed");
 }
 
 /**
@@ -70,7 +71,7 @@ function titleOf(view, action) {
  */
 function toolTitle(tool, input) {
   const words = tool.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
-  if (words.length < 2 || !VERBS.has(words[0].toLowerCase())) return `Run ${tool}?`;
+  if (words.length < 2 || !VERBS.has(words[0].toLowerCase())) return t("Run {tool}?", { tool });
   const values = input !== null && typeof input === "object" && !Array.isArray(input) ? Object.values(input) : [];
   const [only] = values;
   const subject = values.length === 1 && (typeof only === "string" || typeof only === "number") && String(only).length <= ARGUMENT_CHARS_MAX ? ` ${only}` : "";

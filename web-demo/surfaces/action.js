@@ -8,23 +8,22 @@
  */
 
 import { parseJson } from "../client/json.js";
-import { define, formatDuration, humanize, inspectButton, keyOf, stateOf, toText } from "./base.js";
-import { EDITABLE_KINDS, NOT_STATED, credentialKindOf, editableArguments, factsTemplate } from "./action-facts.js";
-import "./action-keys.js";
+import { define, focusedBeside, formatDuration, humanize, inspectButton, keyOf, stateOf, toText } from "./base.js";
+import { EDITABLE_KINDS, credentialKindOf, editableArguments, factsTemplate, unstatedFacts } from "./action-facts.js";
 import { actionTitle } from "./action-title.js";
 import { AllowMenu } from "./allow-menu.js";
 import { AskAgent } from "./ask-agent.js";
 import { Card } from "./card.js";
 import { QUESTIONS, REASON_NAME, contradicts, isApproval, optionOf, plainYes, typedDecisions } from "./decision.js";
-import { choiceOf, formOf, questionOf } from "./form.js";
 import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./submitted-controls.js";
-import { formatValue } from "./lane.js";
-import { WholeContent } from "./bodies.js";
+import { formatValue } from "./facts.js";
+import { WholeContent } from "./whole-content.js";
 import { DecisionSubject } from "./decision-subject.js";
 import { formatExact, formatSpan, parseTime, timesOf } from "../ui/format.js";
 import { SEND_KEYS } from "../ui/keys.js";
 import { escapeHidden, reveal } from "../ui/reveal.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
+import { t } from "../ui/texts.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("../client/contents.js").ActionContent} ActionContent */
@@ -38,10 +37,9 @@ const TICK_MS = 1000;
 /** From this time left on, the card shows a date. */
 const DAY_MS = 24 * 3_600_000;
 
-/** Words for outcomes. @type {Record<string, string>} */
+/** Words for outcomes. @type {Record<string, import("../ui/texts.js").Text>} */
 const OUTCOMES = { approved: "Approved", rejected: "Rejected", answered: "Answered", cancelled: "Cancelled", expired: "Expired", superseded: "Superseded", interrupted: "Interrupted", resolved: "Resolved" };
 
-const RESULT_NOT_STATED = "The source does not state the result.";
 /** Risks that have a color. */
 const HIGH_RISKS = new Set(["high", "critical"]);
 
@@ -63,6 +61,9 @@ const HIGH_RISKS = new Set(["high", "critical"]);
 
 /** What a person has filled in, by question: it outlives the elements. @type {Map<string, { isRejecting: boolean, values: [string, boolean][] }>} */
 const filled = new Map();
+
+/** What builds forms, once it has loaded: most approvals need none. @type {typeof import("./form.js") | undefined} */
+let forms;
 
 /** What draws how far a decision is and who made it, once it has loaded. @type {typeof import("./decision-record.js") | undefined} */
 let record;
@@ -131,7 +132,7 @@ export class Action extends Card {
     this.dataset.kind = toText(content.kind);
     this.dataset.submitted = String(isPending && this.#isSubmitted);
     const wasPending = this.querySelector(".ask") !== null;
-    const hadFocus = this.contains(document.activeElement);
+    const hadFocus = this.contains(focusedBeside(this));
     if (isPending) this.#isOpen = false;
     if (isPending && this.isConnected) this.#tickTimer ??= setInterval(() => this.draw(), TICK_MS);
     if (!isPending) this.#stopTicking();
@@ -146,7 +147,7 @@ export class Action extends Card {
     const { status, outcome } = this.content;
     const result = toText(status === "resolved" ? (outcome ?? "resolved") : status);
     const state = stateOf(result);
-    const word = OUTCOMES[result] ?? humanize(result);
+    const word = OUTCOMES[result] ? t(OUTCOMES[result]) : humanize(result);
     const [asked, answered] = timesOf(this.activity);
     const waited = formatWhole(answered - asked);
     const toggle = () => {
@@ -159,9 +160,9 @@ export class Action extends Card {
         <span class="status outcome" data-status=${state === "ok" ? "completed" : state === "failed" ? "failed" : "idle"}>${glyph(state === "ok" ? "completed" : state === "failed" ? "failed" : "idle")}<span class="badge">${word}</span></span>
         <span class="words card-title" dir="auto">${this.#title}</span>
         ${record?.makerTemplate(this.content)}
-        ${waited ? html`<span class="spent">waited ${waited}</span>` : nothing}
+        ${waited ? html`<span class="spent">${t("waited {time}", { time: waited })}</span>` : nothing}
       </button>${this.#inspect}</div>
-      ${status === "interrupted" ? html`<p class="told" data-state="warning">The run ended before a decision.</p>` : nothing}
+      ${status === "interrupted" ? html`<p class="told" data-state="warning">${t("The run ended before a decision.")}</p>` : nothing}
       ${this.#isOpen ? html`<div class="decided-details">${this.#requester(false)}${this.#message()}${factsTemplate(this, false, [...this.#subject.facts(this.view, this.activity), ...(record?.recordFacts(this.content) ?? [])])}${this.#subject.template(this.view, this.activity, false)}</div>` : nothing}`;
   }
 
@@ -171,10 +172,10 @@ export class Action extends Card {
     const { risk, description } = this.content;
     const level = formatValue(risk?.level ?? risk);
     const submit = (/** @type {Event} */ event) => event.preventDefault();
-    return html`<article class="ask" aria-label=${this.#title} tabindex="-1">
+    return html`<article class="ask" part="decision" aria-label=${this.#title} tabindex="-1">
       <header class="ask-head">
-        <h3 class="card-title" dir="auto">${this.#title}</h3>
-        ${level ? html`<span class="tag risk" data-tone=${HIGH_RISKS.has(level.toLowerCase()) ? "fail" : nothing}>${capitalize(level)} risk</span>` : nothing}
+        <h3 class="card-title" part="title" dir="auto">${this.#title}</h3>
+        ${level ? html`<span class="tag risk" data-tone=${HIGH_RISKS.has(level.toLowerCase()) ? "fail" : nothing}>${t("{level} risk", { level: capitalize(level) })}</span>` : nothing}
         ${this.#inspect}
         ${this.#requester(true)}
       </header>
@@ -191,7 +192,7 @@ export class Action extends Card {
   #parts() {
     if (this.content.bodies === undefined) return undefined;
     const { problem } = this.#whole;
-    return problem === "" ? html`<p class="told">Loading the whole arguments…</p>` : html`<p class="told" data-state="warning">The whole arguments cannot be shown: ${problem} Reload the page to try again.</p>`;
+    return problem === "" ? html`<p class="told">${t("Loading the whole arguments…")}</p>` : html`<p class="told" data-state="warning">${t("The whole arguments cannot be shown: {problem} Reload the page to try again.", { problem })}</p>`;
   }
 
   #message() {
@@ -219,11 +220,11 @@ export class Action extends Card {
     const role = agentId === undefined ? undefined : this.sibling("agent", toText(agentId))?.content.role;
     const since = parseTime(this.activity.openedAt);
     const waits = isPending ? formatWhole(this.view.now() - since) : "";
-    const word = this.#isSubmitted ? "Answer submitted" : isApproval(this.content) ? "Needs approval" : "Waiting for input";
+    const word = t(this.#isSubmitted ? "Answer submitted" : isApproval(this.content) ? "Needs approval" : "Waiting for input");
     return html`<p class="who">
       ${isPending ? html`<span class="badge">${statusLabel(this.#isSubmitted ? "running" : "waiting", word)}</span>` : nothing}
-      <span class="requester" title=${toText(agentId)}>${name ? html`<b>${name}</b>${role ? ` (${humanize(role)})` : ""} ${isPending ? "asks" : "asked"}${parentRouting === undefined ? "" : ` through ${this.nameOf(toText(parentRouting))}`}` : html`Requester: <i>${NOT_STATED}</i>`}</span>
-      ${waits ? html`<span class="waits" title=${formatExact(since)}>waiting ${waits}</span>` : nothing}${isPending ? record?.progressTags(this.content, this.view.now()) : nothing}
+      <span class="requester" title=${toText(agentId)}>${name ? html`<b>${name}</b>${role ? ` (${humanize(role)})` : ""} ${t(isPending ? "asks" : "asked")}${parentRouting === undefined ? "" : ` ${t("through {name}", { name: this.nameOf(toText(parentRouting)) })}`}` : html`${t("Requester:")} <i>${t("not stated")}</i>`}</span>
+      ${waits ? html`<span class="waits" title=${formatExact(since)}>${t("waiting {time}", { time: waits })}</span>` : nothing}${isPending ? record?.progressTags(this.content, this.view.now()) : nothing}
     </p>`;
   }
 
@@ -253,8 +254,10 @@ export class Action extends Card {
     const key = JSON.stringify([keyOf(this.activity), kind, schema, responseSchema, options, credentialKindOf(this.content)]);
     // An unrelated change must not replace a form that a person is filling in.
     if (key !== this.#formKey || !this.#form) {
+      const form = this.#createForm();
+      if (!form) return html`<p class="told">${t("Loading the form…")}</p>`;
       this.#formKey = key;
-      this.#form = this.#createForm();
+      this.#form = form;
       this.#isRejecting = filled.get(key)?.isRejecting ?? false;
       this.#menu.close();
       if (filled.has(key)) queueMicrotask(() => this.#restoreForm(key));
@@ -264,12 +267,13 @@ export class Action extends Card {
     for (const field of [form.fields, form.choice]) for (const control of /** @type {NodeListOf<HTMLInputElement>} */ (field?.root.querySelectorAll("input, select, textarea") ?? [])) control.disabled = isDisabled;
     const fields = [form.choice, form.fields].filter((field) => field !== undefined && !field.isEmpty);
     return html`
-      ${form.isSignIn ? html`<p class="fields hint">This credential needs a sign-in (OAuth) in the runtime's own interface. You cannot enter it here.</p>` : nothing}
+      ${form.isSignIn ? html`<p class="fields hint">${t("This credential needs a sign-in (OAuth) in the runtime's own interface. You cannot enter it here.")}</p>` : nothing}
       ${fields.length > 0 ? html`<div class="fields">${fields.map((field) => field?.root)}</div>` : nothing}
+      ${this.#unstated(form)}
       ${this.#edits(isDisabled)}
       <div class="outcomes" data-single=${form.isSignIn}>
-        ${form.isSignIn ? nothing : html`<p class="yes-text">${this.#result(plainYes(form.approve) ?? undefined, form)}</p><div class="yes">${form.answers.length > 0 ? this.#choices(form, isDisabled) : this.#approval(form, isDisabled)}</div>`}
-        <p class="no-text">${this.#result(form.reject[0], form)}</p>
+        ${form.isSignIn ? nothing : html`<p class="yes-text">${plainYes(form.approve)?.description ?? ""}</p><div class="yes">${form.answers.length > 0 ? this.#choices(form, isDisabled) : this.#approval(form, isDisabled)}</div>`}
+        <p class="no-text">${form.reject[0]?.description ?? ""}</p>
         <div class="no">${this.#rejection(form, isDisabled)}${this.#isRejecting ? nothing : this.#question.button}</div>
       </div>${this.#question.form(this.#requesterName)}`;
   }
@@ -293,14 +297,11 @@ export class Action extends Card {
     });
   }
 
-  /**
-   * Returns the result of an option, as the source states it.
-   * @param {Option | undefined} option
-   * @param {Form} form
-   */
-  #result(option, form) {
-    if (option?.description) return option.description;
-    return form.decides ? html`<span class="hint">${RESULT_NOT_STATED}</span>` : nothing;
+  /** Names in one line what the source omits of what a person needs to decide. @param {Form} form */
+  #unstated(form) {
+    const isResultKnown = !form.decides || [...form.approve, ...form.reject].some(({ description }) => description);
+    const facts = [...unstatedFacts(this), ...(isResultKnown ? [] : [/** @type {const} */ ("result")])];
+    return facts.length === 0 ? nothing : html`<p class="unstated">${t("Not stated: {facts}.", { facts: facts.map((fact) => t(fact)).join(", ") })}</p>`;
   }
 
   /**
@@ -308,10 +309,10 @@ export class Action extends Card {
    * @param {boolean} isDisabled
    */
   #approval(form, isDisabled) {
-    if (!form.decides) return this.#button("Send answer", "answer", () => form.fields?.read() ?? {}, { style: "primary", keys: SEND_KEYS, isDisabled });
+    if (!form.decides) return this.#button(t("Send answer"), "answer", () => form.fields?.read() ?? {}, { style: "primary", keys: SEND_KEYS, isDisabled });
     const option = plainYes(form.approve);
     const control = form.isQuestion ? "answer" : "approve";
-    const label = option ? capitalize(option.label) : "Approve";
+    const label = option ? capitalize(option.label) : t("Approve");
     const read = () => this.#answer("approve", option ?? undefined);
     const main = option === null ? nothing : this.#button(label, control, read, { style: "primary", keys: "Y", isDisabled, verdict: "approve" });
     const wider = form.approve.filter((one) => one !== option);
@@ -325,7 +326,7 @@ export class Action extends Card {
    */
   #choices(form, isDisabled) {
     const choice = (/** @type {Option} */ { value, label, description }) => html`<button type="button" class="button choice" data-control="answer" ?disabled=${isDisabled} @click=${() => void this.#send(label, "answer", { value })}><b dir="auto">${label}</b>${description ? html`<span dir="auto">${description}</span>` : nothing}</button>`;
-    return html`<div class="choices-row" role="group" aria-label="Your answer">${form.answers.map(choice)}</div>`;
+    return html`<div class="choices-row" role="group" aria-label=${t("Your answer")}>${form.answers.map(choice)}</div>`;
   }
 
   /**
@@ -351,9 +352,9 @@ export class Action extends Card {
    * @param {boolean} isDisabled
    */
   #rejection(form, isDisabled) {
-    if (!form.decides) return this.#button("Decline", "reject", () => ({}), { isDisabled });
+    if (!form.decides) return this.#button(t("Decline"), "reject", () => ({}), { isDisabled });
     const [option, ...others] = form.reject;
-    const label = option ? capitalize(option.label) : "Reject";
+    const label = option ? capitalize(option.label) : t("Reject");
     const button = (/** @type {Option | undefined} */ one, /** @type {string} */ name, /** @type {string} */ keys) => this.#button(name, "reject", () => this.#answer("reject", one), { style: "danger", keys, isDisabled, verdict: "reject" });
     const rest = [
       ...others.map((one) => button(one, capitalize(one.label), "")),
@@ -368,8 +369,8 @@ export class Action extends Card {
     };
     if (!this.#isRejecting) return html`<button type="button" class="button" data-opens="reject" data-kind="danger" ?disabled=${isDisabled} @click=${() => setRejecting(true)}>${label}…<kbd aria-hidden="true">N</kbd></button>${rest}`;
     return html`<div class="reason">
-      <label class="field"><span>Reason (optional)</span><textarea rows="2" maxlength="4000" ?disabled=${isDisabled}></textarea></label>
-      <div class="row">${button(option, label, "")}<button type="button" class="button" data-kind="quiet" ?disabled=${isDisabled} @click=${() => setRejecting(false)}>Cancel</button></div>
+      <label class="field"><span>${t("Reason (optional)")}</span><textarea rows="2" maxlength="4000" ?disabled=${isDisabled}></textarea></label>
+      <div class="row">${button(option, label, "")}<button type="button" class="button" data-kind="quiet" ?disabled=${isDisabled} @click=${() => setRejecting(false)}>${t("Cancel")}</button></div>
     </div>`;
   }
 
@@ -395,14 +396,14 @@ export class Action extends Card {
    */
   #edits(isDisabled) {
     if (this.#form?.isQuestion) return nothing;
-    if (EDITABLE_KINDS.has(this.content.kind)) return this.#edit("Which changes do you want?", "Request changes", "", (text) => (text.trim() === "" ? { problem: "Enter the changes that you want." } : { value: text }), isDisabled);
+    if (EDITABLE_KINDS.has(this.content.kind)) return this.#edit(t("Which changes do you want?"), t("Request changes"), "", (text) => (text.trim() === "" ? { problem: t("Enter the changes that you want.") } : { value: text }), isDisabled);
     const editable = editableArguments(this);
     if (editable === undefined) return nothing;
-    return this.#edit("Arguments (JSON)", "Edit arguments", escapeHidden(JSON.stringify(editable, null, 2)), (text) => {
+    return this.#edit(t("Arguments (JSON)"), t("Edit arguments"), escapeHidden(JSON.stringify(editable, null, 2)), (text) => {
       try {
         return { value: parseJson(text) };
       } catch {
-        return { problem: "The arguments are not JSON." };
+        return { problem: t("The arguments are not JSON.") };
       }
     }, isDisabled);
   }
@@ -423,7 +424,17 @@ export class Action extends Card {
     return html`<details class="edit"><summary>${label}…</summary><div class="edit-body"><label class="field"><span>${title}</span><textarea rows="4" class=${text ? "mono" : ""} ?disabled=${isDisabled} .defaultValue=${text}></textarea></label>${this.#button(label, "edit", read, { isDisabled })}</div></details>`;
   }
 
-  /** @returns {Form} */
+  /** Loads what builds forms, and draws again. @returns {undefined} */
+  #loadForms() {
+    // Without an answer of the server, the next drawing tries again.
+    void import("./form.js").then((module) => {
+      forms = module;
+      if (this.isConnected) this.draw();
+    }, () => {});
+    return undefined;
+  }
+
+  /** @returns {Form | undefined} `undefined` while what builds it loads. */
   #createForm() {
     const { kind, responseSchema: schema = this.content.schema } = this.content;
     const options = Array.isArray(this.content.options) ? this.content.options : [];
@@ -437,7 +448,8 @@ export class Action extends Card {
       // An option with an answer of its own needs no form.
       const answersAll = offered.length > 0 && offered.every(({ verdict }) => verdict === undefined) && (schema === undefined || options.every((/** @type {any} */ one) => one?.value !== undefined));
       if (answersAll) return { ...form, answers: offered };
-      form.fields = questionOf(kind, schema);
+      if (!forms) return this.#loadForms();
+      form.fields = forms.questionOf(kind, schema);
       form.decides = form.fields.decides === true;
       // A secret is never displayed, even if a schema asks for plain text.
       if (kind === "credential_request") for (const input of form.fields.root.querySelectorAll("input")) if (input.type === "text") input.type = "password";
@@ -446,8 +458,9 @@ export class Action extends Card {
     // An option that answers in words, such as LangGraph's `respond`, is no choice between ways to approve.
     const plain = offered.filter(({ verdict }, at) => verdict === undefined && options[at]?.kind !== "answer");
     const of = (/** @type {Verdict} */ verdict) => offered.filter((one) => one.verdict === verdict);
-    if (plain.length > 0) form.choice = choiceOf("Options", plain.map(({ value, label, description }) => ({ value, label, description })));
-    if (schema !== undefined) form.fields = formOf(schema);
+    if ((plain.length > 0 || schema !== undefined) && !forms) return this.#loadForms();
+    if (plain.length > 0) form.choice = forms?.choiceOf(t("Options"), plain.map(({ value, label, description }) => ({ value, label, description })));
+    if (schema !== undefined) form.fields = forms?.formOf(schema);
     const properties = /** @type {any} */ (schema)?.properties;
     const hasReason = properties !== null && typeof properties === "object" && Object.keys(properties).some((name) => REASON_NAME.test(name));
     // A schema that describes something else than an object has no place for a reason.
@@ -467,7 +480,7 @@ export class Action extends Card {
   #button(label, control, read, { style, keys, isDisabled, verdict }) {
     const isPending = isDisabled && (this.#isSending === label || this.#pageAnswer?.button === label);
     const click = () => void this.#sendDecision(label, control, read(), verdict);
-    return html`<button type="button" class="button" data-control=${control} data-kind=${style ?? "plain"} ?data-pending=${isPending} ?disabled=${isDisabled} @click=${click}>${isPending ? glyph("running") : nothing}${label}${keys && !isDisabled ? html`<kbd aria-hidden="true">${keys}</kbd>` : nothing}</button>`;
+    return html`<button type="button" class="button" part="button ${control}" data-control=${control} data-kind=${style ?? "plain"} ?data-pending=${isPending} ?disabled=${isDisabled} @click=${click}>${isPending ? glyph("running") : nothing}${label}${keys && !isDisabled ? html`<kbd aria-hidden="true">${keys}</kbd>` : nothing}</button>`;
   }
 
   /**
@@ -479,7 +492,7 @@ export class Action extends Card {
    */
   #sendDecision(label, control, answer, verdict) {
     const isContradiction = verdict !== undefined && answer.value !== undefined && contradicts(answer.value, verdict);
-    return this.#send(label, control, isContradiction ? { problem: `Not sent: the answer contradicts “${label}”. Change the answer, or use the other button.` } : answer);
+    return this.#send(label, control, isContradiction ? { problem: t("Not sent: the answer contradicts “{label}”. Change the answer, or use the other button.", { label }) } : answer);
   }
 
   /**
@@ -498,7 +511,7 @@ export class Action extends Card {
     const question = this.#questionKey;
     this.#isSending = button;
     this.#problem = undefined;
-    const hadFocus = this.contains(document.activeElement);
+    const hadFocus = this.contains(focusedBeside(this));
     this.draw();
     // A disabled button loses the focus.
     if (hadFocus) /** @type {HTMLElement | null} */ (this.querySelector(".ask"))?.focus({ preventScroll: true });
@@ -507,9 +520,9 @@ export class Action extends Card {
       const wanted = { control, ...(runId ? { run: runId } : { session: sessionId }), actionId: activityId, ...(answer.value === undefined ? {} : { value: answer.value }) };
       this.#pageAnswer = { ...(await this.view.act(wanted)), question, at: this.view.now(), button, control };
       filled.delete(this.#formKey);
-      this.dispatchEvent(new CustomEvent("decided", { bubbles: true }));
+      this.dispatchEvent(new CustomEvent("decided", { bubbles: true, detail: { control, controlId: this.#pageAnswer.controlId } }));
     } catch (error) {
-      this.#problem = { state: "failed", text: `Not submitted: ${error instanceof Error ? error.message : error}`, question };
+      this.#problem = { state: "failed", text: t("Not submitted: {reason}", { reason: error instanceof Error ? error.message : error }), question };
     }
     this.#isSending = "";
     this.draw();
@@ -525,11 +538,11 @@ export class Action extends Card {
   /** Returns the visual state of the answer, and its text. */
   #statusText() {
     const question = this.#questionKey;
-    if (!this.view.isLive) return ["stale", "You are viewing a past state. Go back to live to answer."];
-    if (this.#isSending !== "") return ["running", "Submitting your answer…"];
-    if (this.#isSubmitted) return ["running", (this.#pageAnswer?.control !== "reject" && record?.countedText(this.content)) || "Submitted. Waiting for the runtime to confirm."];
+    if (!this.view.isLive) return ["stale", t("You are viewing a past state. Go back to live to answer.")];
+    if (this.#isSending !== "") return ["running", t("Submitting your answer…")];
+    if (this.#isSubmitted) return ["running", (this.#pageAnswer?.control !== "reject" && record?.countedText(this.content)) || t(this.#pageAnswer ? "Answered by you. Waiting for {name}." : "Answered. Waiting for {name}.", { name: this.#requesterName || t("the runtime") })];
     if (this.#problem?.question === question) return [this.#problem.state, this.#problem.text];
-    if (this.#rejectedQuestion === question) return ["warning", "The runtime did not accept the answer. You can answer again."];
+    if (this.#rejectedQuestion === question) return ["warning", t("The runtime did not accept the answer. You can answer again.")];
     return ["", ""];
   }
 
@@ -537,8 +550,8 @@ export class Action extends Card {
     const until = parseTime(this.content.expiresAt);
     if (!Number.isFinite(until)) return "";
     const left = until - this.view.now();
-    if (left <= 0) return "The time to answer has expired. The runtime decides how to continue.";
-    return left > DAY_MS ? `Answer before ${new Date(until).toLocaleString()}.` : `Time left to answer: ${formatDuration(Math.ceil(left / 1000) * 1000)}.`;
+    if (left <= 0) return t("The time to answer has expired. The runtime decides how to continue.");
+    return left > DAY_MS ? t("Answer before {time}.", { time: new Date(until).toLocaleString() }) : t("Time left to answer: {time}.", { time: formatDuration(Math.ceil(left / 1000) * 1000) });
   }
 
   /**

@@ -3,8 +3,10 @@
  * menu sends what its item says, so the button and its key never mean more than they did before.
  */
 
+import { focusedBeside } from "./base.js";
 import { WIDTHS } from "./decision.js";
 import { icon } from "../ui/icons.js";
+import { t } from "../ui/texts.js";
 import { html, nothing } from "../vendor/lit.js";
 
 /** @typedef {import("./decision.js").Option} Option */
@@ -42,7 +44,7 @@ export class AllowMenu {
     };
     const isAlone = main === nothing;
     return html`<span class="split" @focusout=${blur}>${main}
-      <button type="button" class="button split-more" data-kind=${isAlone ? "plain" : "primary"} aria-label="Allow more" title="Allow more" aria-haspopup="menu" aria-expanded=${this.#isOpen} ?disabled=${isDisabled} @click=${() => this.#toggle()}>${isAlone ? "Allow…" : nothing}${icon("chevron-down")}</button>
+      <button type="button" class="button split-more" data-kind=${isAlone ? "plain" : "primary"} aria-label=${t("Allow more")} title=${t("Allow more")} aria-haspopup="menu" aria-expanded=${this.#isOpen} ?disabled=${isDisabled} @click=${() => this.#toggle()}>${isAlone ? t("Allow…") : nothing}${icon("chevron-down")}</button>
       ${this.#isOpen ? this.#items(wider, send) : nothing}</span>`;
   }
 
@@ -64,8 +66,8 @@ export class AllowMenu {
       send(option);
     };
     const item = (/** @type {Option} */ option) => html`<button type="button" role="menuitem" data-width=${option.width ?? "unknown"} @click=${() => click(option)}>
-      <b dir="auto">${option.label.slice(0, 1).toUpperCase()}${option.label.slice(1)}</b><span dir="auto">${option.description || WIDTHS[option.width ?? "unknown"]}</span></button>`;
-    return html`<span class="split-menu" role="menu" aria-label="Allow more" @mousedown=${hold} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleKey(event)}>${options.map(item)}</span>`;
+      <b dir="auto">${option.label.slice(0, 1).toUpperCase()}${option.label.slice(1)}</b><span dir="auto">${option.description || t(WIDTHS[option.width ?? "unknown"])}</span></button>`;
+    return html`<span class="split-menu" role="menu" aria-label=${t("Allow more")} @mousedown=${hold} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleKey(event)}>${options.map(item)}</span>`;
   }
 
   /** @param {KeyboardEvent} event */
@@ -75,7 +77,7 @@ export class AllowMenu {
     event.preventDefault();
     event.stopPropagation();
     const items = /** @type {HTMLElement[]} */ ([...this.#host.querySelectorAll('[role="menuitem"]')]);
-    const at = items.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    const at = items.indexOf(/** @type {HTMLElement} */ (focusedBeside(this.#host)));
     items[(at + (event.key === "ArrowDown" ? 1 : items.length - 1)) % items.length]?.focus();
   }
 }

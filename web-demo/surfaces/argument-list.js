@@ -3,7 +3,7 @@
  */
 
 import { digitsOf } from "../client/json.js";
-import { formatJson } from "./tool.js";
+import { formatJson } from "./values.js";
 import { reveal } from "../ui/reveal.js";
 import { html, nothing } from "../vendor/lit.js";
 

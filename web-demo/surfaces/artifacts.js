@@ -14,13 +14,13 @@ import { Surface, define, displayedStatus, element, formatCount, humanize, keyOf
 import { blobOf, bodyRefOf, isDataAddress, readBody, readDiff, versionName } from "./bodies.js";
 import { artifactOf } from "./decision-subject.js";
 import { artifactState } from "./describe.js";
-import { controlTarget, evidenceLinks, findActivity, formatValue, refLinks } from "./lane.js";
-import { readImage } from "./media.js";
+import { controlTarget, evidenceLinks, findActivity, formatValue, refLinks } from "./facts.js";
+import { readImage } from "./part-media.js";
 import { controlButton } from "./submitted-controls.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("../ui/icons.js").Status} Status */
-/** @typedef {import("./lane.js").Link} Link */
+/** @typedef {import("./facts.js").Link} Link */
 /** @typedef {Record<string, any>} Version */
 /** @typedef {"preview" | "diff" | "source"} Mode */
 
@@ -551,7 +551,8 @@ export class Artifacts extends Surface {
     const scroller = this.querySelector(".artifact-body");
     if (!scroller) return;
     const isChanged = (/** @type {Element | null} */ line) => line?.matches('[data-kind="add"], [data-kind="delete"]') || line?.querySelector('[data-kind="add"], [data-kind="delete"]') != null;
-    const starts = [...scroller.querySelectorAll(".diff-line")].filter((line) => isChanged(line) && !isChanged(line.previousElementSibling));
+    // Of a long diff only the chunks near the viewport have lines; another one is a place to go to.
+    const starts = [...scroller.querySelectorAll(".diff-line, .diff-chunk:not(:has(.diff-line))")].filter((line) => line.matches(".diff-chunk") || (isChanged(line) && !isChanged(line.previousElementSibling)));
     const top = scroller.getBoundingClientRect().top + CHANGE_MARGIN_PX;
     const next = step > 0 ? starts.find((line) => line.getBoundingClientRect().top > top + 1) : starts.findLast((line) => line.getBoundingClientRect().top < top - 1);
     if (next) scroller.scrollTop += next.getBoundingClientRect().top - top;

@@ -3,9 +3,10 @@
  * the page uses for messages to a teammate, or, if the source names no agent, by steering the run.
  */
 
-import { element, toText } from "./base.js";
-import { isLiveRun } from "./runtime-status.js";
+import { element, focusedBeside, toText } from "./base.js";
+import { isLiveRun } from "./live-run.js";
 import { controlButton } from "./submitted-controls.js";
+import { t } from "../ui/texts.js";
 import { html, nothing } from "../vendor/lit.js";
 
 /** @typedef {import("./card.js").Card} Card */
@@ -26,7 +27,7 @@ export class AskAgent {
     this.#text.rows = 2;
     this.#text.maxLength = QUESTION_CHARS_MAX;
     this.#feedback.setAttribute("role", "status");
-    this.#send = controlButton("Send question", () => card.view, () => this.#control(), {
+    this.#send = controlButton(t("Send question"), () => card.view, () => this.#control(), {
       feedback: this.#feedback,
       sent: () => {
         this.#text.value = "";
@@ -57,7 +58,7 @@ export class AskAgent {
 
   /** @param {boolean} isOpen */
   #setOpen(isOpen) {
-    const hadFocus = this.#card.contains(document.activeElement);
+    const hadFocus = this.#card.contains(focusedBeside(this.#card));
     this.#isOpen = isOpen;
     this.#card.draw();
     if (isOpen) this.#text.focus();
@@ -67,7 +68,7 @@ export class AskAgent {
   /** The button beside the answers. */
   get button() {
     if (!this.isPossible || this.#isOpen) return nothing;
-    return html`<button type="button" class="button" data-kind="quiet" data-does="open-question" @click=${() => this.#setOpen(true)}>Ask a question</button>`;
+    return html`<button type="button" class="button" data-kind="quiet" data-does="open-question" @click=${() => this.#setOpen(true)}>${t("Ask a question")}</button>`;
   }
 
   /** The field, or on a narrow card its button; and what became of the last question. @param {string} name The agent's name. */
@@ -81,8 +82,8 @@ export class AskAgent {
       else this.#setOpen(false);
     };
     if (!this.isPossible) this.#isOpen = false;
-    const field = html`<div class="question" @keydown=${handleKey}><label class="field"><span>Question for ${name || "the agent"}. It decides nothing.</span>${this.#text}</label>
-      <div class="row">${this.#send}<button type="button" class="button" data-kind="quiet" @click=${() => this.#setOpen(false)}>Cancel</button></div></div>`;
+    const field = html`<div class="question" @keydown=${handleKey}><label class="field"><span>${t("Question for {name}. It decides nothing.", { name: name || t("the agent") })}</span>${this.#text}</label>
+      <div class="row">${this.#send}<button type="button" class="button" data-kind="quiet" @click=${() => this.#setOpen(false)}>${t("Cancel")}</button></div></div>`;
     return html`${this.#isOpen ? field : html`<div class="ask-row">${this.button}</div>`}${this.#feedback}`;
   }
 }

@@ -4,7 +4,8 @@
 
 import { define, setText, humanize, toText } from "./base.js";
 import { controlButton } from "./submitted-controls.js";
-import { Lane, UNKNOWN, setLinks, setPreview, findAgentName, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
+import { UNKNOWN, setLinks, findAgentName, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./facts.js";
+import { Lane, setPreview } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */

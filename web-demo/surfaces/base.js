@@ -48,6 +48,10 @@ export { keyOf };
  * @property {import("../client/hydration.js").Hydration} hydration REST reads.
  * @property {(control: Control) => Promise<SubmittedControl>} act Submits a control. Rejects with the server's problem.
  * @property {(controlId: string) => Promise<void>} withdraw Withdraws a control that no runtime has claimed.
+ * @property {(file: File) => Promise<import("../client/controls.js").AttachedFile>} [attach] Adds a file to the open session. Rejects with the server's problem.
+ * @property {import("../client/http.js").Server} [server] The server, of a live view.
+ * @property {(name: string) => Promise<unknown>} [upgrade] Loads the module of a lazy element, where the page has such.
+ * @property {import("../branches.js").Tree} [tree] The tree of the open session, once that is known.
  * @property {(activity: Activity) => void} inspect Shows the envelopes of an activity.
  * @property {(target: Target) => void} open Opens the target.
  * @property {() => number} now Milliseconds since 1970; of the past moment if one is shown.
@@ -94,7 +98,7 @@ export class Surface extends HTMLElement {
   /** Sets another view and draws everything again. */
   set view(view) {
     this.#view = view;
-    this.classList.add(this.localName.replace(/^ps-/, ""));
+    this.classList.add(surfaceName(this));
     this.replaceChildren();
     // Without its children, a rendered template is gone too: lit-html keeps its place in this member.
     Reflect.deleteProperty(this, "_$litPart$");
@@ -138,6 +142,13 @@ export class TemplateSurface extends Surface {
     render(this.template(), this);
   }
 }
+
+/**
+ * The name of a surface, which its styles have as a class. On a page of others, “ps-inbox” is the element around the
+ * surface “ps-inbox-view”.
+ * @param {Element} surface
+ */
+export const surfaceName = ({ localName }) => localName.replace(/^ps-|-view$/g, "");
 
 /**
  * Registers a custom element unless its name is registered.
@@ -214,6 +225,12 @@ export function updateChildren(parent, items, keyOf, make, change) {
     change(child, item);
   }
 }
+
+/**
+ * The focused element in the tree of a node: a shadow root has one of its own.
+ * @param {Node} node
+ */
+export const focusedBeside = (node) => /** @type {Document | ShadowRoot} */ (node.getRootNode()).activeElement;
 
 /**
  * Sets an element's text if it differs: setting the same text would clear a selection in it.

@@ -2,7 +2,7 @@
  * The base class of an element for one activity: built once, then updated with each change.
  */
 
-import { keyOf } from "./base.js";
+import { keyOf, surfaceName } from "./base.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
@@ -28,6 +28,12 @@ export class Card extends HTMLElement {
     return this.#activity;
   }
 
+  /** What it shows, as events name it. */
+  get reference() {
+    const { runId, sessionId, activityId } = this.activity;
+    return { runId: runId || undefined, sessionId, actionId: activityId };
+  }
+
   /** @returns {Record<string, any>} */
   get content() {
     return /** @type {Record<string, any>} */ (this.activity.content);
@@ -42,7 +48,7 @@ export class Card extends HTMLElement {
     this.#view = view;
     this.#activity = activity;
     if (isNew) {
-      this.classList.add(this.localName.replace(/^ps-/, ""));
+      this.classList.add(surfaceName(this));
       this.build();
     }
     this.dataset.key = keyOf(activity);

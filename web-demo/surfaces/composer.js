@@ -8,10 +8,11 @@
 import { Surface, formatCount, define, element, inspectButton, joinText, keyOf, setText, toText } from "./base.js";
 import { controlsOf } from "../client/controls.js";
 import { POLL_MS, POLL_MAX_MS, ACCEPTED_SHOWN_MS, readControls, hasFailed } from "./submitted-controls.js";
-import { isLiveRun } from "./runtime-status.js";
+import { isLiveRun } from "./live-run.js";
 import { Problem } from "../client/http.js";
 import { formatBytes } from "../ui/format.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
+import { t } from "../ui/texts.js";
 import { SEND_KEYS } from "../ui/keys.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
@@ -21,10 +22,9 @@ import { html, nothing, render } from "../vendor/lit.js";
 
 /** The maximum length of a message, in characters. The request of a control may have 256 KiB. */
 const TEXT_MAX = 60_000;
-/** The maximum size of a message's attachments: in base64 they fit into one request together with the longest text. */
-const ATTACHED_BYTES_MAX = 96 * 1024;
-
-/** @typedef {{ name: string, mediaType: string, bytes: number, data: string }} Attachment `data` is base64. */
+/** The maximum size of one file, and of the files that an agent gets at once, in bytes. */
+const FILE_BYTES_MAX = 10 * 1024 * 1024;
+const FILES_BYTES_MAX = 64 * 1024 * 1024;
 
 /** The agent that takes the messages that name none. */
 const DEFAULT_AGENT = "default";
@@ -35,7 +35,7 @@ const MODES = /** @type {const} */ ({
   queue: { label: "Queue", hint: "The agent reads it after this turn." },
   steer: { label: "Steer", hint: "The agent reads it before its next step." },
 });
-/** When the agent reads a message while it waits for a decision. @type {Partial<Record<Mode, string>>} */
+/** When the agent reads a message while it waits for a decision. @type {Partial<Record<Mode, import("../ui/texts.js").Text>>} */
 const WAITING_HINTS = {
   send: "Replaces the pending decision: the agent no longer waits for it.",
   queue: "The agent reads it after your decision.",
@@ -47,7 +47,7 @@ const STATUS_TEXTS = {
   submitting: "sending", queued: "waiting for the runtime", claimed: "received by the runtime", acked: "accepted by the runtime", nacked: "rejected by the runtime", expired: "expired: the runtime did not claim it",
 };
 
-/** What a person prepared, by session or run: it outlives the elements. @type {Map<string, { text: string, attachments: Attachment[], mode: Mode | undefined }>} */
+/** What a person prepared, by session or run: it outlives the elements. @type {Map<string, { text: string, files: File[], mode: Mode | undefined }>} */
 const drafts = new Map();
 
 export class Composer extends Surface {
@@ -62,8 +62,8 @@ export class Composer extends Surface {
   #pick = element("input", "visually-hidden");
   #feedback = element("p", "told");
   #inspect = inspectButton(() => this.view, () => this.#queueActivity());
-  /** The attachments of the next message. @type {Attachment[]} */
-  #attachments = [];
+  /** The files of the next message. They are sent with it. @type {File[]} */
+  #files = [];
   /** @type {Mode} */
   #mode = "send";
   /** The mode that the viewer chose; `undefined` for the default. @type {Mode | undefined} */
@@ -85,7 +85,7 @@ export class Composer extends Surface {
   build() {
     const draft = drafts.get(this.#draftKey);
     this.#sentMessages = [];
-    this.#attachments = draft?.attachments ?? [];
+    this.#files = draft?.files ?? [];
     this.#chosenMode = draft?.mode;
     this.#text.value = draft?.text ?? "";
     this.#agents = [];
@@ -111,7 +111,7 @@ export class Composer extends Surface {
   }
 
   #keepDraft() {
-    drafts.set(this.#draftKey, { text: this.#text.value, attachments: this.#attachments, mode: this.#chosenMode });
+    drafts.set(this.#draftKey, { text: this.#text.value, files: this.#files, mode: this.#chosenMode });
   }
 
   #buildForm() {
@@ -129,9 +129,12 @@ export class Composer extends Surface {
     this.#pick.multiple = true;
     this.#pick.setAttribute("aria-label", "Attach files");
     this.#pick.onchange = () => {
-      void this.#attachFiles([...(this.#pick.files ?? [])]);
+      this.#attachFiles([...(this.#pick.files ?? [])]);
       this.#pick.value = "";
     };
+    this.#text.onpaste = (event) => this.#takeFiles(event, event.clipboardData);
+    this.#box.ondragover = (event) => this.#canAttach && event.dataTransfer?.types.includes("Files") && event.preventDefault();
+    this.#box.ondrop = (event) => this.#takeFiles(event, event.dataTransfer);
     this.#feedback.setAttribute("role", "status");
     setText(this.#feedback, "");
     this.#box.onsubmit = (event) => {
@@ -140,19 +143,31 @@ export class Composer extends Surface {
     };
   }
 
+  get #canAttach() {
+    return this.#isPossible && this.view.attach !== undefined;
+  }
+
+  /**
+   * Attaches what was pasted or dropped, if these are files.
+   * @param {Event} event
+   * @param {DataTransfer | null} data
+   */
+  #takeFiles(event, data) {
+    const files = [...(data?.files ?? [])];
+    if (files.length === 0 || !this.#canAttach) return;
+    event.preventDefault();
+    this.#attachFiles(files);
+  }
+
   /** @param {File[]} files */
-  async #attachFiles(files) {
-    const attachedBytes = this.#attachments.reduce((sum, { bytes }) => sum + bytes, 0);
-    const size = files.reduce((sum, file) => sum + file.size, attachedBytes);
-    if (size > ATTACHED_BYTES_MAX) return this.#showError(`The attachments have ${formatCount(size)} bytes. A message can have ${formatCount(ATTACHED_BYTES_MAX)}. Nothing was attached.`);
-    try {
-      const added = await Promise.all(files.map(attachmentOf));
-      this.#attachments = [...this.#attachments, ...added];
-      this.#keepDraft();
-      setText(this.#feedback, "");
-    } catch (error) {
-      this.#showError(`The file could not be read: ${error instanceof Error ? error.message : error}`);
-    }
+  #attachFiles(files) {
+    const large = files.find(({ size }) => size === 0 || size > FILE_BYTES_MAX);
+    const size = [...this.#files, ...files].reduce((sum, file) => sum + file.size, 0);
+    if (large) return this.#showError(large.size === 0 ? `${large.name} is empty. Nothing was attached.` : `${large.name} has ${formatCount(large.size)} bytes. A file can have ${formatCount(FILE_BYTES_MAX)}. Nothing was attached.`);
+    if (size > FILES_BYTES_MAX) return this.#showError(`The files have ${formatCount(size)} bytes. A message can have ${formatCount(FILES_BYTES_MAX)}. Nothing was attached.`);
+    this.#files = [...this.#files, ...files];
+    this.#keepDraft();
+    setText(this.#feedback, "");
     this.#drawBox();
   }
 
@@ -213,23 +228,24 @@ export class Composer extends Surface {
     if (!isRunning && !isAsking && this.#chosenMode !== "send") this.#chosenMode = undefined;
     this.#mode = this.#chosenMode ?? (isRunning || isAsking ? "queue" : "send");
     const { label } = MODES[this.#mode];
-    const hint = (isAsking && WAITING_HINTS[this.#mode]) || MODES[this.#mode].hint;
+    const hint = t((isAsking && WAITING_HINTS[this.#mode]) || MODES[this.#mode].hint);
     this.dataset.mode = this.#mode;
-    this.#text.disabled = this.#pick.disabled = !isPossible;
+    this.#text.disabled = !isPossible;
+    this.#pick.disabled = !this.#canAttach;
     const agent = this.#agent;
     const choices = this.#agentOfRuns ? [] : this.#agents;
-    this.#text.placeholder = isLive ? `Message ${choices.length > 0 ? agent : "the agent"}…` : "You are viewing a past state. Go back to live to send a message.";
-    render(html`<label class="visually-hidden" for="composer-text">Message</label>${this.#text}
-      ${this.#attachments.length === 0 ? nothing : html`<ul class="files" aria-label="Attached files">${this.#attachments.map((one) => this.#attachmentTemplate(one))}</ul>`}
+    this.#text.placeholder = isLive ? t("Message {name}…", { name: choices.length > 0 ? agent : t("the agent") }) : t("You are viewing a past state. Go back to live to send a message.");
+    render(html`<label class="visually-hidden" for="composer-text">${t("Message")}</label>${this.#text}
+      ${this.#files.length === 0 ? nothing : html`<ul class="files" aria-label=${t("Attached files")}>${this.#files.map((file) => this.#fileTemplate(file))}</ul>`}
       <div class="foot">
-        <label class="button small icon-button attach" data-kind="quiet" title=${`Attach files, at most ${ATTACHED_BYTES_MAX / 1024} KiB in total`}>${this.#pick}${icon("attach")}</label>
+        <label class="button small icon-button attach" data-kind="quiet" title=${this.#canAttach ? t("Attach files, at most {size} MiB each", { size: FILE_BYTES_MAX / 1024 ** 2 }) : t("Only a session has files")}>${this.#pick}${icon("attach")}</label>
         ${choices.length < 2 ? nothing : html`<select class="button small" aria-label="Agent" @change=${(/** @type {Event} */ event) => {
           this.#chosenAgent = /** @type {HTMLSelectElement} */ (event.target).value;
           this.#drawBox();
         }}>${choices.map((name) => html`<option value=${name} .selected=${name === agent}>${name}</option>`)}</select>`}
-        <fieldset class="segments modes"><legend class="visually-hidden">Mode</legend>${MODE_NAMES.map((mode) => this.#modeRadio(mode, isPossible && (mode !== "steer" || isRunning)))}</fieldset>
+        <fieldset class="segments modes"><legend class="visually-hidden">${t("Mode")}</legend>${MODE_NAMES.map((mode) => this.#modeRadio(mode, isPossible && (mode !== "steer" || isRunning)))}</fieldset>
         <span class="mode-hint">${isPossible ? hint : ""}</span>
-        <button type="submit" class="button submit" data-kind="primary" data-control=${this.#mode} ?disabled=${!isPossible}>${label}<kbd aria-hidden="true">${SEND_KEYS}</kbd></button>
+        <button type="submit" class="button submit" data-kind="primary" data-control=${this.#mode} ?disabled=${!isPossible}>${t(label)}<kbd aria-hidden="true">${SEND_KEYS}</kbd></button>
       </div>${this.#feedback}`, this.#box);
   }
 
@@ -243,21 +259,18 @@ export class Composer extends Surface {
       this.#keepDraft();
       this.#drawBox();
     };
-    return html`<label data-mode=${mode} title=${MODES[mode].hint}><input type="radio" name="mode" value=${mode} .checked=${mode === this.#mode} ?disabled=${!isPossible} @change=${choose}><span>${MODES[mode].label}</span></label>`;
+    return html`<label data-mode=${mode} title=${t(MODES[mode].hint)}><input type="radio" name="mode" value=${mode} .checked=${mode === this.#mode} ?disabled=${!isPossible} @change=${choose}><span>${t(MODES[mode].label)}</span></label>`;
   }
 
-  /** @param {Attachment} attachment */
-  #attachmentTemplate(attachment) {
-    const { name, bytes } = attachment;
-    return html`<li>${icon("document")}<span>${name} · ${formatBytes(bytes)}</span>
-      <button type="button" class="button small icon-button" data-kind="quiet" aria-label=${`Remove ${name}`} @click=${() => this.#detach(attachment)}>${icon("close")}</button></li>`;
-  }
-
-  /** @param {Attachment} attachment */
-  #detach(attachment) {
-    this.#attachments = this.#attachments.filter((other) => other !== attachment);
-    this.#keepDraft();
-    this.#drawBox();
+  /** @param {File} file */
+  #fileTemplate(file) {
+    const remove = () => {
+      this.#files = this.#files.filter((other) => other !== file);
+      this.#keepDraft();
+      this.#drawBox();
+    };
+    return html`<li>${icon("document")}<span>${file.name} · ${formatBytes(file.size)}</span>
+      <button type="button" class="button small icon-button" data-kind="quiet" aria-label=${`Remove ${file.name}`} @click=${remove}>${icon("close")}</button></li>`;
   }
 
   /** Draws what waits above the field: queued turns, and sent messages that are not yet in the run. */
@@ -279,7 +292,7 @@ export class Composer extends Surface {
       content.providerParallelBudget === undefined ? "" : `at most ${toText(content.providerParallelBudget)} at once${content.providerConcurrencyGroup === undefined ? "" : ` in ${toText(content.providerConcurrencyGroup)}`}`,
     ].filter(Boolean).join(" · ");
     return html`<div class="queue" data-key=${keyOf(queue)}><p class="queue-head">${glyph("idle")}<span class="badge">${typeof waiting === "number" ? formatCount(waiting) : "unknown number"} queued</span><span class="hint">${why}</span>${this.#inspect}</p>
-      ${items.length === 0 ? nothing : html`<ol aria-label="Queued turns">${items.map((item) => html`<li class="queued" dir="auto">${itemText(item)}</li>`)}</ol>`}</div>`;
+      ${items.length === 0 ? nothing : html`<ol aria-label=${t("Queued turns")}>${items.map((item) => html`<li class="queued" dir="auto">${itemText(item)}</li>`)}</ol>`}</div>`;
   }
 
   /** @param {SentMessage} message */
@@ -303,11 +316,11 @@ export class Composer extends Surface {
       this.#drawAbove();
     };
     return html`<li class="sent" data-mode=${message.control} data-status=${message.status}>
-      <span class="badge">${statusLabel(failed ? "failed" : message.status === "acked" ? "completed" : "running", `${MODES[message.control].label}: ${STATUS_TEXTS[message.status] ?? toText(message.status)}`)}</span>
+      <span class="badge">${statusLabel(failed ? "failed" : message.status === "acked" ? "completed" : "running", `${t(MODES[message.control].label)}: ${STATUS_TEXTS[message.status] ?? toText(message.status)}`)}</span>
       <span class="text" dir="auto">${message.text}</span>
-      ${message.status === "queued" && message.controlId ? html`<button type="button" class="button small" data-kind="quiet" @click=${() => void cancel()}>Withdraw</button>` : nothing}
+      ${message.status === "queued" && message.controlId ? html`<button type="button" class="button small" data-kind="quiet" @click=${() => void cancel()}>${t("Withdraw")}</button>` : nothing}
       ${isUnheard ? html`<p class="hint unheard">No agent is connected. The message waits for ${message.agent}. To connect one: <code>proscenium serve --connect '${message.agent}=ag-ui:http://127.0.0.1:8000/agent'</code></p>` : nothing}
-      ${failed ? html`<button type="button" class="button" data-kind="quiet" @click=${edit}>Edit</button>` : nothing}</li>`;
+      ${failed ? html`<button type="button" class="button" data-kind="quiet" @click=${edit}>${t("Edit")}</button>` : nothing}</li>`;
   }
 
   /* ── sending ── */
@@ -315,8 +328,8 @@ export class Composer extends Surface {
   async #sendMessage() {
     const text = this.#text.value.trim();
     const mode = this.#mode;
-    if ((text === "" && this.#attachments.length === 0) || !this.#isPossible) return;
-    const attachments = this.#attachments;
+    if ((text === "" && this.#files.length === 0) || !this.#isPossible) return;
+    const files = this.#files;
     const { runId, sessionId } = this.view;
     // A steering message targets the run. A turn targets the session if one is open.
     const isOfRun = mode === "steer" || sessionId === undefined;
@@ -324,12 +337,14 @@ export class Composer extends Surface {
     const message = { controlId: "", control: mode, text, status: "submitting", list: "", agent: this.#agent ?? DEFAULT_AGENT, since: this.view.now(), shown: this.#countShown(text) };
     this.#sentMessages.push(message);
     this.#text.value = "";
-    this.#attachments = [];
+    this.#files = [];
     this.#drawBox();
     drafts.delete(this.#draftKey);
     setText(this.#feedback, "");
     this.#drawAbove();
     try {
+      const attach = this.view.attach;
+      const attachments = attach === undefined ? [] : await Promise.all(files.map((file) => attach(file)));
       const agentId = isOfRun ? undefined : this.#agent;
       // The hint of the mode said that it replaces the decision.
       const supersede = mode === "send" && this.#isAsking ? { supersede: true } : {};
@@ -342,12 +357,12 @@ export class Composer extends Surface {
       if (this.#sentMessages.includes(message)) this.#sentMessages.splice(this.#sentMessages.indexOf(message), 1);
       // An unsent message becomes the draft again unless a new one was begun.
       if (this.#text.value === "") this.#text.value = text;
-      if (this.#attachments.length === 0) this.#attachments = attachments;
+      if (this.#files.length === 0) this.#files = files;
       this.#keepDraft();
       // From now on the modes say what a message does to the question.
       this.#isAskedUnseen ||= error instanceof Problem && error.code === "would_supersede";
       this.#drawBox();
-      this.#showError(`Not sent: ${error instanceof Error ? error.message : error}`);
+      this.#showError(t("Not sent: {reason}", { reason: error instanceof Error ? error.message : error }));
     }
     this.#drawAbove();
   }
@@ -462,19 +477,6 @@ export class Composer extends Surface {
 }
 
 define("ps-composer", Composer);
-
-/**
- * @param {File} file
- * @returns {Promise<Attachment>}
- */
-function attachmentOf(file) {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve({ name: file.name, mediaType: file.type || "application/octet-stream", bytes: file.size, data: String(reader.result).split(",")[1] ?? "" });
-    reader.onerror = () => reject(reader.error);
-    reader.readAsDataURL(file);
-  });
-}
 
 /** @param {any} item */
 const itemText = (item) => toText(item?.text ?? item?.value?.text ?? item?.title ?? item);

@@ -14,9 +14,6 @@ const WARNING_SHARE = 0.85;
 /** The maximum number of references shown; the rest is counted. */
 const REFS_MAX = 12;
 
-/** @param {Activity} activity */
-export const isContext = ({ activityType }) => activityType === "context" || activityType === "compaction";
-
 export class ContextMeter {
   /** @type {Activity | undefined} */
   #newest;

@@ -12,10 +12,11 @@ import { actionTitle } from "./action-title.js";
 import { agentName, siblingOf } from "./card.js";
 import { RowModel, kindOf } from "./row-model.js";
 import { InlineProcess } from "./inline-process.js";
-import { drawMedia, hasMedia, readImage } from "./media.js";
+import { drawMedia, hasMedia, readImage } from "./part-media.js";
 import { Prose } from "./prose.js";
 import { VirtualList } from "./virtual-list.js";
 import { age, formatShortCount } from "../ui/format.js";
+import { t } from "../ui/texts.js";
 import { glyph, icon } from "../ui/icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
@@ -46,8 +47,8 @@ export class Conversation extends Surface {
   /** Rows that the viewer expanded or collapsed, by id, per view. @type {Map<string, boolean>} */
   #expansion = new Map();
   #empty = element("p", "hint empty");
-  #toEndButton = element("button", "button to-end", "Jump to latest");
-  #earlierButton = element("button", "button earlier", "Load earlier");
+  #toEndButton = element("button", "button to-end", t("Jump to latest"));
+  #earlierButton = element("button", "button earlier", t("Load earlier"));
   #earlierStatus = element("p", "hint earlier-note");
   /** The position to scroll to as soon as its row is there. @type {{ key: string, offset: number } | undefined} */
   #restored;
@@ -69,7 +70,7 @@ export class Conversation extends Surface {
     const scroller = element("div", "scroller");
     scroller.tabIndex = 0;
     scroller.setAttribute("role", "region");
-    scroller.setAttribute("aria-label", "Conversation");
+    scroller.setAttribute("aria-label", t("Conversation"));
     const isHeld = (/** @type {Row} */ row) => row.kind === "action" && this.view.store.get(row.key)?.content.status === "pending";
     const list = new VirtualList(scroller, { keyOf: (row) => row.id, make: (row) => this.#createRow(row), change: (child, row) => this.#updateRow(child, row), isHeld });
     this.#list = list;
@@ -112,16 +113,16 @@ export class Conversation extends Surface {
   async #loadEarlier() {
     const { view } = this;
     this.#earlierButton.disabled = true;
-    setText(this.#earlierButton, "Loading…");
+    setText(this.#earlierButton, t("Loading…"));
     let note = "";
     try {
       await view.earlier?.load();
-      if (view.earlier?.hasMore === false) note = "This is the start of the conversation.";
+      if (view.earlier?.hasMore === false) note = t("This is the start of the conversation.");
     } catch (error) {
-      note = `Earlier messages could not be loaded: ${error instanceof Error ? error.message : error}`;
+      note = t("Earlier messages could not be loaded: {reason}", { reason: error instanceof Error ? error.message : error });
     }
     this.#earlierButton.disabled = false;
-    setText(this.#earlierButton, "Load earlier");
+    setText(this.#earlierButton, t("Load earlier"));
     if (this.view !== view) return;
     setText(this.#earlierStatus, note);
     this.drawEarlier();
@@ -146,6 +147,10 @@ export class Conversation extends Surface {
    */
   set placeholder(text) {
     setText(this.#empty, text);
+  }
+
+  get isEmpty() {
+    return !this.#empty.hidden;
   }
 
   /** @param {Set<string> | null} changed */
@@ -197,12 +202,15 @@ export class Conversation extends Surface {
       return card !== undefined && card.top < bottom - Math.min(card.height, 80) && card.bottom > top + 40;
     };
     const hidden = this.view.isLive && bottom > top ? pending.find((one) => rowModel.rowsOf(keyOf(one)).length > 0 && !isInView(one)) : undefined;
+    const box = hidden && cards.get(keyOf(hidden));
+    // Without a card it is far away: at the end of the conversation, that is above.
+    const isAbove = box ? box.top < top : this.#list?.isAtEnd === true;
     const reveal = () => {
       if (!hidden) return;
       this.reveal(keyOf(hidden));
       /** @type {HTMLElement | null} */ (scroller.querySelector(`ps-action[data-key="${CSS.escape(keyOf(hidden))}"] .yes .button`))?.focus({ preventScroll: true });
     };
-    render(hidden ? html`<button type="button" @click=${reveal}>${glyph("waiting")}<b dir="auto">${actionTitle(this.view, hidden)}</b><span class="review-hint">Review${icon("chevron-down")}</span></button>` : nothing, this.#pendingLine);
+    render(hidden ? html`<button type="button" @click=${reveal}>${glyph("waiting")}<b dir="auto">${actionTitle(this.view, hidden)}</b><span class="review-hint" ?data-up=${isAbove}>${t("Review")}${icon("chevron-down")}</span></button>` : nothing, this.#pendingLine);
   }
 
   /** @param {Row} row @returns {HTMLElement} */
@@ -229,8 +237,6 @@ export class Conversation extends Surface {
   }
 }
 
-define("ps-conversation", Conversation);
-
 /** One part of a message. */
 export class MessagePart extends HTMLElement {
   #body = Object.assign(element("div", "body prose"), { dir: "auto" });
@@ -248,6 +254,10 @@ export class MessagePart extends HTMLElement {
   /** @type {{ partId?: string, isHeaded: boolean } | undefined} */
   #row;
   #inspect = inspectButton(() => /** @type {View} */ (this.#view), () => this.#activity);
+  /** They load once the pointer or the focus is here, or if there is feedback, or a branch. */
+  #feedback = document.createElement("ps-feedback");
+  #again = document.createElement("ps-again");
+  #isWanted = false;
 
   /**
    * @param {View} view
@@ -258,6 +268,7 @@ export class MessagePart extends HTMLElement {
     if (!this.#activity) {
       this.classList.add("speech");
       this.setAttribute("role", "article");
+      for (const type of ["pointerenter", "focusin"]) this.addEventListener(type, () => this.#showTools(true), { once: true });
     }
     this.#activity = activity;
     this.#view = view;
@@ -300,10 +311,25 @@ export class MessagePart extends HTMLElement {
       ${this.#body}${this.#media}${this.#messageMedia}
       ${notes ? html`<p class="hint notes">${notes}</p>` : nothing}
       <p class="after">
-        <button type="button" class="button small" data-kind="quiet" aria-pressed=${this.#isRaw} title="Show the text as it was sent" @click=${() => this.#toggleRaw()}>Raw</button>
-        <button type="button" class="button small icon-button" data-kind="quiet" aria-label="Copy the message" title="Copy the message" @click=${() => this.#copy(joinText(part?.text))}>${icon("copy")}${this.#isCopied ? "Copied" : nothing}</button>
-        ${this.#inspect}
+        <button type="button" class="button small" data-kind="quiet" aria-pressed=${this.#isRaw} title="The text as it was sent" @click=${() => this.#toggleRaw()}>Raw</button>
+        <button type="button" class="button small icon-button" data-kind="quiet" aria-label=${t("Copy the message")} title=${t("Copy the message")} @click=${() => this.#copy(joinText(part?.text))}>${icon("copy")}${this.#isCopied ? "Copied" : nothing}</button>
+        ${this.#inspect}${this.#again}${this.#feedback}
       </p>`, this);
+    this.#showTools(activity.content.feedback !== undefined || view.tree !== undefined && view.tree.branches.length > 0);
+  }
+
+  /** @param {boolean} isWanted */
+  #showTools(isWanted) {
+    this.#isWanted ||= isWanted;
+    const [view, activity, row] = [this.#view, this.#activity, this.#row];
+    const { role, status, parts } = activity?.content ?? {};
+    const isWhole = status !== "streaming" && parts?.at(-1)?.partId === row?.partId && activity?.runId !== undefined && view?.server !== undefined && view.upgrade !== undefined;
+    const tools = [{ tool: this.#feedback, isShown: isWhole && role === "assistant" }, { tool: this.#again, isShown: isWhole && view.tree !== undefined }];
+    for (const { tool, isShown } of tools) {
+      tool.hidden = !isShown;
+      // Of no use without the server, and the next look tries again.
+      if (isShown && this.#isWanted) view?.upgrade?.(tool.localName).then(() => /** @type {any} */ (tool).show(view, this.#activity)).catch(() => {});
+    }
   }
 
   #redraw() {
@@ -351,9 +377,9 @@ function isTeammate(view, activity) {
 function authorName(view, activity) {
   const role = toText(activity.content.role);
   const agent = activity.agentId ?? activity.content.agentId;
-  if (role === "user") return "You";
+  if (role === "user") return t("You");
   if (agent) return agentName(view, activity, toText(agent));
-  return role === "assistant" ? "Assistant" : humanize(role);
+  return role === "assistant" ? t("Assistant") : humanize(role);
 }
 
 /** A divider: a compaction, a hand-off, or a run. */
@@ -396,7 +422,7 @@ function describeMark(view, activity) {
     case "compaction": return describeCompaction(content);
     case "handoff": {
       const name = (/** @type {unknown} */ id) => (id === undefined ? "unknown" : agentName(view, activity, toText(id)));
-      return `Handed off from ${name(content.from)} to ${name(content.to)}${content.reason ? ` · ${toText(content.reason)}` : ""}`;
+      return `${t("Handed off from {from} to {to}", { from: name(content.from), to: name(content.to) })}${content.reason ? ` · ${toText(content.reason)}` : ""}`;
     }
     default: return humanize(activity.activityType);
   }
@@ -406,5 +432,5 @@ function describeMark(view, activity) {
 function describeCompaction(content) {
   const [before, after] = [content.preTokens, content.postTokens];
   const amount = typeof before === "number" ? ` · ${formatShortCount(before)} → ${typeof after === "number" ? formatShortCount(after) : "…"} tokens` : "";
-  return `${content.status === "running" ? "Compacting context" : "Context compacted"}${amount}${content.summary ? ` · ${toText(content.summary)}` : ""}`;
+  return `${t(content.status === "running" ? "Compacting context" : "Context compacted")}${amount}${content.summary ? ` · ${toText(content.summary)}` : ""}`;
 }

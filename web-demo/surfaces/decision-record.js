@@ -4,9 +4,10 @@
  */
 
 import { toText } from "./base.js";
-import { formatValue } from "./lane.js";
+import { formatValue } from "./facts.js";
 import { age } from "../ui/format.js";
 import { reveal } from "../ui/reveal.js";
+import { t } from "../ui/texts.js";
 import { html, nothing } from "../vendor/lit.js";
 
 /** @typedef {{ have: number, need: number }} Quorum */
@@ -15,26 +16,27 @@ import { html, nothing } from "../vendor/lit.js";
 /** @typedef {import("../client/contents.js").ActionContent["decidedBy"]} DecidedBy */
 
 /** The way of a decision in the words of people. @type {Record<string, string>} */
-const WAYS = { page: "the page", cli: "the command line", rest: "REST", ws: "WebSocket", "ag-ui": "AG-UI", copilotkit: "CopilotKit", "ai-sdk": "AI SDK", tanstack: "TanStack AI", acp: "ACP" };
+const WAYS = { page: "the page", cli: "the command line", rest: "REST", ws: "WebSocket", "ag-ui": "AG-UI", copilotkit: "CopilotKit", "ai-sdk": "AI SDK", tanstack: "TanStack AI", acp: "ACP", a2a: "A2A" };
 /** What decided where no person did. @type {Record<string, string>} */
 const OTHERS = { rule: "a rule", link: "a share link", runtime: "the runtime" };
 
 /** @typedef {import("../client/contents.js").ActionContent} ActionContent */
 
 /** @param {Quorum | undefined} quorum @returns {string} `1 of 2 approvals`; empty for an action that needs one. */
-const quorumText = (quorum) => (quorum ? `${quorum.have} of ${quorum.need} approvals` : "");
+const quorumText = (quorum) => (quorum ? t("{have} of {need} approvals", { ...quorum }) : "");
 
 /** What an approver reads while others must approve, too; empty if none must. @param {Progress} of */
-export const countedText = ({ quorum }) => (quorum && quorum.have < quorum.need ? "Your approval counts. It goes out once the others have approved." : "");
+export const countedText = ({ quorum }) => (quorum && quorum.have < quorum.need ? t("Your approval counts. It goes out once the others have approved.") : "");
 
 /**
  * The tags of a pending decision: its approvals, and what a rule did.
  * @param {Progress} of
  * @param {number} now
+ * @returns {unknown}
  */
 export function progressTags({ quorum, escalated, reminded }, now) {
   const step = (/** @type {string} */ word, /** @type {Step | undefined} */ done) => (done ? html` <span class="tag" data-tone="wait">${word} ${age(done.at, now)}</span>` : nothing);
-  return html`${quorum ? html` <span class="tag">${quorumText(quorum)}</span>` : nothing}${step("Escalated", escalated)}${step("Reminded", reminded)}`;
+  return html`${quorum ? html` <span class="tag">${quorumText(quorum)}</span>` : nothing}${step(t("Escalated"), escalated)}${step(t("Reminded"), reminded)}`;
 }
 
 /**
@@ -51,7 +53,7 @@ export function decidedByText(by) {
   return person ? `by ${person}${onBehalfOf ? ` for ${reveal(onBehalfOf)}` : ""} ${through}` : through;
 }
 
-/** Names the maker in the line of a decided card. @param {ActionContent} content */
+/** Names the maker in the line of a decided card. @param {ActionContent} content @returns {unknown} */
 export function makerTemplate({ decidedBy }) {
   const maker = decidedByText(decidedBy);
   return maker ? html`<span class="spent truncate" dir="auto">${maker}</span>` : nothing;

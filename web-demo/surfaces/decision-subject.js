@@ -5,14 +5,13 @@
  */
 
 import { joinText, keyOf, stateOf, toText } from "./base.js";
-import { readBody, readDiff } from "./bodies.js";
-import { evidenceLinks, findActivity, findAgentName, formatValue, refLinks } from "./lane.js";
+import { evidenceLinks, findActivity, findAgentName, formatValue, refLinks } from "./facts.js";
 import { planOf, stepsTemplate } from "./plan.js";
-import { Prose } from "./prose.js";
 import { RequestSubject } from "./request-subject.js";
-import { loadDiffs } from "../lazy.js";
+import { loadDiffs } from "../diffs.js";
 import { glyph, icon } from "../ui/icons.js";
 import { reveal } from "../ui/reveal.js";
+import { t } from "../ui/texts.js";
 import { html, nothing } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -35,7 +34,10 @@ export class DecisionSubject {
   #isSplit = false;
   #isFolded = false;
   #planText = document.createElement("div");
-  #prose = new Prose(this.#planText);
+  /** What draws the text of a plan: it loads with the first of them. @type {import("./prose.js").Prose | undefined} */
+  #prose;
+  /** The text of the plan on display. */
+  #plainText = "";
   #request = new RequestSubject(() => this.#redraw());
 
   /** @param {() => void} redraw Called when the content has changed without a change of the action. */
@@ -83,7 +85,7 @@ export class DecisionSubject {
   #artifact(view, action) {
     const id = artifactOf(action);
     const { versionId, kind } = action.content;
-    if (id === undefined) return kind === "artifact_review" ? html`<p class="subject-note">The source does not state the artifact.</p>` : nothing;
+    if (id === undefined) return kind === "artifact_review" ? html`<p class="subject-note">${t("The source does not state the artifact.")}</p>` : nothing;
     const artifact = findActivity(view, action, "artifact", id);
     if (!artifact) return html`<p class="subject-note">The source sent no facts about the artifact ${id}, so it has no diff.</p>`;
     const { content } = artifact;
@@ -106,9 +108,9 @@ export class DecisionSubject {
         <span class="subject-version">${number}${isOld ? `, the latest is ${formatValue(current)}` : ""}</span>
         ${statsOf(content.diffStat, isOld)}
         <span class="grow"></span>
-        ${hasDiff ? html`<button type="button" class="button small side-by-side" data-kind="quiet" aria-pressed=${this.#isSplit} @click=${() => this.#setSplit(!this.#isSplit)}>Side by side</button>
+        ${hasDiff ? html`<button type="button" class="button small side-by-side" data-kind="quiet" aria-pressed=${this.#isSplit} @click=${() => this.#setSplit(!this.#isSplit)}>${t("Side by side")}</button>
           <button type="button" class="button small icon-button fold" data-kind="quiet" aria-label="Diff" aria-expanded=${!this.#isFolded} title="Show or hide the diff (d)" @click=${() => this.toggle()}><span class="chevron">${icon("chevron-right")}</span></button>` : nothing}
-        <button type="button" class="button small icon-button" data-kind="quiet" aria-label="Open artifact" title="Open artifact" @click=${() => view.open({ kind: "artifact", id, runId: artifact.runId })}>${icon("expand")}</button>
+        <button type="button" class="button small icon-button" data-kind="quiet" aria-label=${t("Open artifact")} title=${t("Open artifact")} @click=${() => view.open({ kind: "artifact", id, runId: artifact.runId })}>${icon("expand")}</button>
       </div>
       ${this.#isFolded ? nothing : this.#diff()}
     </section>`;
@@ -123,7 +125,7 @@ export class DecisionSubject {
 
   #diff() {
     const change = this.#change;
-    if (!change) return html`<p class="subject-note" role="status">Loading the diff…</p>`;
+    if (!change) return html`<p class="subject-note" role="status">${t("Loading the diff…")}</p>`;
     if ("problem" in change) return html`<p class="subject-note" role="status">${change.problem}</p>`;
     const options = /** @type {const} */ ({ mode: this.#isSplit ? "split" : "unified", context: 2 });
     const { diffView, patchView } = /** @type {typeof import("../ui/diff.js")} */ (this.#drawing);
@@ -143,17 +145,31 @@ export class DecisionSubject {
     let change;
     try {
       this.#drawing ??= await loadDiffs();
-      change = (await readBodies(view, artifact, version)) ?? { patch: "", isWhole: true };
+      const bodies = await import("./bodies.js");
+      change = (await readBodies(bodies, view, artifact, version)) ?? { patch: "", isWhole: true };
       if ("patch" in change) {
-        const { text, isWhole } = await readDiff(view, artifact, requested);
+        const { text, isWhole } = await bodies.readDiff(view, artifact, requested);
         change = { patch: text, isWhole };
       }
     } catch (error) {
-      change = { problem: `Diff unavailable: ${error instanceof Error ? error.message : error}` };
+      change = { problem: t("Diff unavailable: {reason}", { reason: error instanceof Error ? error.message : error }) };
     }
     if (diffKey !== this.#diffKey) return;
     this.#change = change;
     this.#redraw();
+  }
+
+  /** @param {string} text */
+  #setPlanText(text) {
+    if (text === this.#plainText) return;
+    this.#plainText = text;
+    if (this.#prose) return this.#prose.set(text);
+    this.#planText.textContent = text;
+    void import("./prose.js").then(({ Prose }) => {
+      this.#planText.replaceChildren();
+      this.#prose ??= new Prose(this.#planText);
+      this.#prose.set(this.#plainText);
+    }, () => {});
   }
 
   /**
@@ -168,10 +184,10 @@ export class DecisionSubject {
     const newest = plan === undefined && PLANS.has(kind) && isPending ? findPlan(view, action) : undefined;
     const { text, steps } = planOf(plan ?? newest?.content);
     const hasText = joinText(text) !== "";
-    this.#prose.set(hasText ? reveal(joinText(text)) : "");
+    this.#setPlanText(hasText ? reveal(joinText(text)) : "");
     const isMissing = PLANS.has(kind) && isPending && !hasText && steps.length === 0;
     if (!isMissing && !hasText && steps.length === 0) return nothing;
-    const note = isMissing ? "The source did not state the plan." : newest ? "The request names no plan. This is the latest plan of the run." : "";
+    const note = isMissing ? t("The source did not state the plan.") : newest ? t("The request names no plan. This is the latest plan of the run.") : "";
     return html`<section class="subject plan-subject" aria-label="Plan">
       ${hasText ? this.#planText : nothing}
       ${stepsTemplate(steps)}
@@ -180,7 +196,7 @@ export class DecisionSubject {
   }
 }
 
-/** @param {import("./lane.js").Link[]} links */
+/** @param {import("./facts.js").Link[]} links */
 const linksTemplate = (links) => html`<span class="links">${links.map(({ words, go, missing }) => (go ? html`<button type="button" class="link" @click=${go}>${words}</button>` : html`<span>${words}${missing ? ` (${missing})` : ""}</span>`))}</span>`;
 
 /** @param {any} stat @param {boolean} isOld The figures are those of the latest version. */
@@ -215,12 +231,13 @@ function versionBefore({ versions }, version) {
 const isVersion = (entry, version) => toText(entry?.versionId) === toText(version) || toText(entry?.version) === toText(version);
 
 /**
+ * @param {typeof import("./bodies.js")} bodies
  * @param {View} view
  * @param {Activity} artifact
  * @param {unknown} version
  * @returns {Promise<Change | undefined>} `undefined` if the source did not send both bodies.
  */
-async function readBodies(view, artifact, version) {
+async function readBodies({ readBody }, view, artifact, version) {
   const { versions } = artifact.content;
   const previous = versionBefore(artifact.content, version);
   const current = Array.isArray(versions) ? versions.find((one) => isVersion(one, version)) : undefined;

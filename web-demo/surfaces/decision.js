@@ -159,7 +159,7 @@ export function contradicts(value, verdict, name = "", depth = DEPTH_MAX) {
 
 /** The verdicts of the server's effects. Its order is from narrow to wide. @type {Record<string, Verdict>} */
 const EFFECTS = { allow: "approve", reject: "reject" };
-/** What a yes allows, by the width of an option. @type {Record<string, string>} */
+/** What a yes allows, by the width of an option. @type {Record<string, import("../ui/texts.js").Text>} */
 export const WIDTHS = { once: "This time only", turn: "For this turn", session: "For this session", always: "Always, without asking again", unknown: "How far it reaches is not stated" };
 
 /**

@@ -5,7 +5,8 @@
 
 import { Surface, define, svgElement, element, updateChildren, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { groupBy, addHeading, formatValue } from "./lane.js";
+import { formatValue } from "./facts.js";
+import { groupBy, addHeading } from "./lane.js";
 import { shownStatus } from "../ui/status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

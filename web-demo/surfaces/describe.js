@@ -3,7 +3,7 @@
  */
 
 import { joinText, humanize, displayedStatus, stateOf, toText } from "./base.js";
-import { formatValue } from "./lane.js";
+import { formatValue } from "./facts.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 

@@ -6,7 +6,7 @@ import { formatCost, formatShortCount } from "../ui/format.js";
 import { jsonText } from "../ui/json.js";
 import { html, nothing } from "../vendor/lit.js";
 import { TemplateSurface, define, formatCount, formatDuration, humanize, keyOf, toText } from "./base.js";
-import { formatValue } from "./lane.js";
+import { formatValue } from "./facts.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {{ of: Activity, entry: any }} Entry An entry and its activity. */

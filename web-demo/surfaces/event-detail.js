@@ -4,12 +4,12 @@
 
 import { parseJson } from "../client/json.js";
 import { jsonText } from "../ui/json.js";
-import { age, formatBytes } from "../ui/format.js";
+import { age, formatBytes, formatExact } from "../ui/format.js";
 import { icon } from "../ui/icons.js";
 import { html, nothing } from "../vendor/lit.js";
 import { formatCount, humanize, joinText, toText } from "./base.js";
 import { describe } from "./describe.js";
-import { BLOB_PATH, refLinks } from "./lane.js";
+import { BLOB_PATH, refLinks } from "./facts.js";
 
 /** @typedef {import("../client/types.js").Activity} Activity */
 /** @typedef {import("../client/types.js").Envelope} Envelope */
@@ -130,7 +130,7 @@ export function eventDetail(options) {
         <button type="button" class="button small icon-button" data-kind="quiet" aria-label="Copy a link to this event" title="Copy a link to this event" @click=${() => onCopy("link")}>${icon("link")}</button>
         <button type="button" class="button small icon-button" data-kind="quiet" aria-label="Close the event" title="Close (Esc)" @click=${onClose}>${icon("close")}</button>
       </div>
-      <p class="hint">Event ${formatCount(row.sequence)} · ${timeText(row.time)}${Number.isFinite(row.time) ? html` (${age(event.receivedAt ?? event.timestamp, view.now())})` : nothing} · ${formatBytes(row.size)}${row.agent ? html` · ${row.agent}` : nothing} · ${row.audience}</p>
+      <p class="hint">Event ${formatCount(row.sequence)} · <span title=${formatExact(row.time)}>${[dayText(row.time), timeText(row.time)].filter(Boolean).join(" ")}</span>${Number.isFinite(row.time) ? html` (${age(event.receivedAt ?? event.timestamp, view.now())})` : nothing} · ${formatBytes(row.size)}${row.agent ? html` · ${row.agent}` : nothing} · ${row.audience}</p>
     </header>
     <div class="event-tabs"><div role="tablist" aria-label="Event" @keydown=${(/** @type {KeyboardEvent} */ key) => moveTab(key, tab, onTab)}>${choice("json", "JSON", undefined)}${choice("changes", "Changes", changes?.length)}${choice("refs", "Refs", refs.length)}</div>
       <span class="grow"></span>
@@ -220,6 +220,16 @@ export function timeText(time) {
   const date = new Date(time);
   const two = (/** @type {number} */ value) => String(value).padStart(2, "0");
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${String(date.getMilliseconds()).padStart(3, "0")}`;
+}
+
+/**
+ * Returns the day of a time, as month and day; empty for today and for an unknown time.
+ * @param {number} time
+ */
+export function dayText(time) {
+  const date = new Date(time);
+  if (!Number.isFinite(time) || date.toDateString() === new Date().toDateString()) return "";
+  return [date.getMonth() + 1, date.getDate()].map((one) => String(one).padStart(2, "0")).join("-");
 }
 
 /**

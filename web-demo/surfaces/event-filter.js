@@ -5,24 +5,17 @@
  * (`-type:text.delta`). `*` stands for any characters. A pattern with spaces stands in quotation marks.
  */
 
+import { parseTerms } from "./filter-terms.js";
+
 /** @typedef {import("./event-log.js").Row} Row */
 /** @typedef {"type" | "owner" | "audience" | "agent" | "run"} Facet A member by which rows are filtered. */
-/** @typedef {{ facet: Facet | "text", pattern: string, isExcluded: boolean }} Term */
+/** @typedef {import("./filter-terms.js").Term<Facet>} Term */
 
 /** @type {Facet[]} */
 export const FACETS = ["type", "owner", "audience", "agent", "run"];
 
-const TERM = /(-)?(?:(type|owner|audience|agent|run):)?("[^"]*"|\S+)/g;
-
-/**
- * @param {string} text
- * @returns {Term[]}
- */
-export function parseFilter(text) {
-  return [...text.matchAll(TERM)]
-    .map(([, minus, facet = "text", pattern]) => ({ facet: /** @type {Term["facet"]} */ (facet), pattern: pattern.replace(/^"(.*)"$/, "$1"), isExcluded: minus !== undefined }))
-    .filter(({ pattern }) => pattern !== "");
-}
+/** @param {string} text @returns {Term[]} */
+export const parseFilter = (text) => parseTerms(text, FACETS);
 
 /** @param {string} text */
 const escape = (text) => text.replace(/[.+?^${}()|[\]\\]/g, "\\$&");

@@ -2,10 +2,10 @@
  * A row of the events: its columns, and what they show of an envelope.
  */
 
-import { formatBytes } from "../ui/format.js";
+import { formatBytes, formatExact } from "../ui/format.js";
 import { element, keyOf, setText } from "./base.js";
 import { describe } from "./describe.js";
-import { timeText } from "./event-detail.js";
+import { dayText, timeText } from "./event-detail.js";
 
 /** @typedef {import("./base.js").View} View */
 /** @typedef {import("./event-log.js").Row} Row */
@@ -64,7 +64,11 @@ export function fillRow(view, row, { first, last, count, size, text }, selected)
   row.dataset.family = familyOf(first.type);
   row.title = first.run ? `Run ${first.run}` : "The session's own log";
   setText(sequence, count > 1 ? `${first.sequence}–${last.sequence}` : String(first.sequence));
-  setText(time, timeText(first.time));
+  const day = dayText(first.time);
+  time.title = formatExact(first.time);
+  time.dataset.day = day;
+  // Of an earlier day, the day says more than the milliseconds.
+  setText(time, day ? timeText(first.time).replace(/\.\d+$/, "") : timeText(first.time));
   setText(/** @type {Element} */ (type.lastElementChild), count > 1 ? `${first.type} ×${count}` : first.type);
   setText(owner, first.owner);
   setText(agent, first.agent === "" ? "" : agentName(view, first.agent, first.run));

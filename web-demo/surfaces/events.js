@@ -16,7 +16,7 @@ import { EventLog, rowOf } from "./event-log.js";
 import { EventMenus } from "./event-menus.js";
 import { COLUMNS, agentName, fillRow, makeRow } from "./event-row.js";
 import { FixedHeightList } from "./fixed-height-list.js";
-import { isLiveRun } from "./runtime-status.js";
+import { isLiveRun } from "./live-run.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
@@ -149,6 +149,11 @@ export class Events extends Surface {
     this.#reset();
     this.#activity = activity;
     await this.#open();
+    this.list?.root.focus({ preventScroll: true });
+  }
+
+  /** Gives the focus to the list. */
+  takeFocus() {
     this.list?.root.focus({ preventScroll: true });
   }
 
@@ -422,7 +427,7 @@ export class Events extends Surface {
 
   /** @param {Event} event */
   #closeMenus = (event) => {
-    for (const menu of this.querySelectorAll("details[open].events-menu")) if (event.type === "keydown" || !menu.contains(/** @type {Node} */ (event.target))) /** @type {HTMLDetailsElement} */ (menu).open = false;
+    for (const menu of this.querySelectorAll("details[open].filter-menu")) if (event.type === "keydown" || !menu.contains(/** @type {Node} */ (event.target))) /** @type {HTMLDetailsElement} */ (menu).open = false;
   };
 
   /* ── drawing ── */
@@ -474,7 +479,7 @@ export class Events extends Surface {
     const [shown, all] = [this.#shown.length, log?.rows.length ?? 0];
     const size = formatBytes(this.#shownBytes);
     return html`
-      <label class="events-search">${icon("filter")}<span class="visually-hidden">Filter events</span>
+      <label class="filter-field">${icon("filter")}<span class="visually-hidden">Filter events</span>
         <input type="search" placeholder="Text, or type:tool.* agent:writer" autocomplete="off" spellcheck="false" .value=${this.#text} @input=${(/** @type {Event} */ event) => {
           this.#text = /** @type {HTMLInputElement} */ (event.target).value;
           void this.#refilter();

@@ -88,7 +88,7 @@ export class FirstUse extends HTMLElement {
               this.#draw();
             }}>${name}</button>`)}</div></div>${this.#snippet}</section>
         <div class="first-use-waiting" role="status">${glyph("running")}<p class="grow"><b>Listening for the first event</b><br><span class="hint">This page opens the session when it arrives.</span></p><span class="mono hint">${host}</span></div>
-        <p class="first-use-links"><span>Play the demo: <code>proscenium demo</code></span><button type="button" class="link" title="A file of proscenium export, or of facts: one JSON object per line" @click=${() => this.dispatchEvent(new CustomEvent("recording", { bubbles: true }))}>Open a recording</button><button type="button" class="first-use-keys" @click=${() => this.dispatchEvent(new CustomEvent("keys", { bubbles: true }))}><kbd>?</kbd> keys</button></p>
+        <p class="first-use-links"><span>Play the demo: <code>proscenium demo</code></span><button type="button" class="link" title="A file of proscenium export, or of facts: one JSON object per line" @click=${() => this.dispatchEvent(new CustomEvent("recording", { bubbles: true }))}>Open a recording</button><a class="link" href="/docs/" target="_blank">Documentation</a><button type="button" class="first-use-keys" @click=${() => this.dispatchEvent(new CustomEvent("keys", { bubbles: true }))}><kbd>?</kbd> keys</button></p>
       </div>`, this);
     this.#connect.show({ language: "sh", text: CONNECT, isComplete: true });
     this.#curl.show({ language: "sh", text: CURL(origin), isComplete: true });

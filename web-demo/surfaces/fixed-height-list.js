@@ -35,23 +35,25 @@ export class FixedHeightList {
    * @param {object} options
    * @param {number} options.height The height of a row in pixels.
    * @param {string} options.label The accessible name.
-   * @param {(item: Item) => string} options.keyOf
+   * @param {(item: Item, at: number) => string} options.keyOf
    * @param {(item: Item) => HTMLElement} options.make
    * @param {(row: HTMLElement, item: Item, at: number) => void} options.change
    * @param {boolean} [options.isListbox] The rows are options of a listbox, which keeps the focus.
+   * @param {() => number} [options.activeRow] The rows are rows of a grid whose heading is row 1. The one at this index has the
+   * focus, and stays in the document when it is scrolled away: the focus would be lost with it.
    * @param {boolean} [options.startsAtTop] The list begins at its start, and does not follow its end until scrolled to it.
    * @param {boolean} [options.isRecycled] A row that leaves the viewport may show another item: `change` sets everything.
    */
   constructor(options) {
     this.#options = options;
-    const { label, isListbox = false, startsAtTop = false } = options;
+    const { label, isListbox = false, activeRow, startsAtTop = false } = options;
     this.#isAtEnd = !startsAtTop;
     this.root = element("div", "rows");
     this.#space = element("div", "rows-space");
-    this.#space.setAttribute("role", isListbox ? "presentation" : "list");
-    if (!isListbox) this.#space.setAttribute("aria-label", label);
-    this.root.tabIndex = 0;
-    this.root.setAttribute("role", isListbox ? "listbox" : "group");
+    this.#space.setAttribute("role", isListbox || activeRow ? "presentation" : "list");
+    if (!isListbox && !activeRow) this.#space.setAttribute("aria-label", label);
+    if (!activeRow) this.root.tabIndex = 0;
+    this.root.setAttribute("role", isListbox ? "listbox" : activeRow ? "rowgroup" : "group");
     this.root.setAttribute("aria-label", label);
     this.root.append(this.#space);
     this.root.addEventListener("scroll", () => {
@@ -109,6 +111,29 @@ export class FixedHeightList {
     this.#draw();
   }
 
+  /** Sets the height of all rows. @param {number} height In pixels. */
+  set rowHeight(height) {
+    if (height === this.#options.height) return;
+    const { scrollTop } = this.root;
+    const at = scrollTop / this.#options.height;
+    this.#options.height = height;
+    this.#places = new WeakMap();
+    this.#space.style.height = `${this.#items.length * height}px`;
+    this.root.scrollTop = at * height;
+    this.#scheduleDraw();
+  }
+
+  /** The indexes of the first row in view, and of the one after the last. */
+  get range() {
+    const { scrollTop, clientHeight } = this.root;
+    return [Math.floor(scrollTop / this.#options.height), Math.min(this.#items.length, Math.ceil((scrollTop + clientHeight) / this.#options.height))];
+  }
+
+  /** The row of the item with this key, if it is in the document. @param {string} key */
+  row(key) {
+    return this.#rows.get(key);
+  }
+
   /** Draws the visible rows again: something besides the items changed. */
   redraw() {
     this.#scheduleDraw();
@@ -148,13 +173,18 @@ export class FixedHeightList {
   }
 
   #draw() {
-    const { height, keyOf, make, change, isListbox = false, isRecycled = false } = this.#options;
+    const { height, keyOf, make, change, isListbox = false, activeRow, isRecycled = false } = this.#options;
     const { scrollTop, clientHeight } = this.root;
     const first = Math.max(0, Math.floor(scrollTop / height) - MARGIN_ROWS);
     const last = Math.min(this.#items.length, Math.ceil((scrollTop + clientHeight) / height) + MARGIN_ROWS);
+    const active = activeRow?.() ?? -1;
+    // A grid is read in the order of the document.
+    const isSorted = !isRecycled || activeRow !== undefined;
     /** @type {Map<string, number>} */
     const visible = new Map();
-    for (let at = first; at < last; at += 1) visible.set(keyOf(this.#items[at]), at);
+    if (active >= 0 && active < first && active < this.#items.length) visible.set(keyOf(this.#items[active], active), active);
+    for (let at = first; at < last; at += 1) visible.set(keyOf(this.#items[at], at), at);
+    if (active >= last && active < this.#items.length) visible.set(keyOf(this.#items[active], active), active);
     /** @type {HTMLElement[]} */
     const free = [];
     for (const [key, row] of this.#rows) {
@@ -166,23 +196,24 @@ export class FixedHeightList {
     }
     for (const [key, at] of visible) {
       const item = this.#items[at];
-      let row = this.#rows.get(key) ?? free.pop();
+      let row = this.#rows.get(key);
       if (!row) {
-        row = make(item);
-        row.setAttribute("role", isListbox ? "option" : "listitem");
-        this.#space.append(row);
+        const reused = free.pop();
+        row = reused ?? make(item);
+        if (!reused) row.setAttribute("role", isListbox ? "option" : activeRow ? "row" : "listitem");
+        if (!reused || isSorted) this.#space.append(row);
       }
       this.#rows.set(key, row);
       if (this.#places.get(row) !== at) {
         this.#places.set(row, at);
         row.style.transform = `translateY(${at * height}px)`;
-        row.setAttribute("aria-posinset", String(at + 1));
+        row.setAttribute(activeRow ? "aria-rowindex" : "aria-posinset", String(activeRow ? at + 2 : at + 1));
       }
-      row.setAttribute("aria-setsize", String(this.#items.length));
+      if (!activeRow) row.setAttribute("aria-setsize", String(this.#items.length));
       change(row, item, at);
     }
     for (const row of free) row.remove();
-    if (!isRecycled) this.#sort(visible);
+    if (isSorted) this.#sort(visible);
   }
 
   /**

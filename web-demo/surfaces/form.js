@@ -10,6 +10,7 @@ import { parseJson } from "../client/json.js";
 import { element, formatCount, humanize, toText } from "./base.js";
 import { REASON_NAME, decisionOf, optionOf, typedDecisions } from "./decision.js";
 import { reveal } from "../ui/reveal.js";
+import { t } from "../ui/texts.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("./decision.js").Verdict} Verdict */
@@ -38,12 +39,12 @@ export function formOf(schema, { isQuestion = false } = {}) {
   if (isObject(root.properties)) return objectField(root, 0);
   const typed = isQuestion ? undefined : typedDecisions(root);
   if (typed) return { root: element("div"), read: (verdict) => ({ value: verdict === "reject" ? typed.reject : typed.approve }), decides: true, isEmpty: true };
-  const title = toText(root.title) || "Your answer";
+  const title = toText(root.title) || t("Your answer");
   const decision = isQuestion ? undefined : decisionField("", root, title);
   if (decision) return decision;
   // Unlike a checkbox, radio buttons send nothing before a choice.
-  if (root.type === "boolean") return radioField(title, [{ value: true, label: "Yes", description: "" }, { value: false, label: "No", description: "" }], root.default, true);
-  return field("value", { title: "Your answer", ...root }, true, 0);
+  if (root.type === "boolean") return radioField(title, [{ value: true, label: t("Yes"), description: "" }, { value: false, label: t("No"), description: "" }], root.default, true);
+  return field("value", { title: t("Your answer"), ...root }, true, 0);
 }
 
 /**
@@ -52,8 +53,8 @@ export function formOf(schema, { isQuestion = false } = {}) {
  * @param {unknown} schema
  */
 export function questionOf(kind, schema) {
-  if (kind === "credential_request" && schema === undefined) return formOf({ title: "Credential. Only the runtime that asked receives it; this page does not store it.", type: "string", format: "password" }, { isQuestion: true });
-  return formOf(schema ?? { title: "Your answer", type: "string", format: "textarea" }, { isQuestion: true });
+  if (kind === "credential_request" && schema === undefined) return formOf({ title: t("Credential. Only the runtime that asked receives it; this page does not store it."), type: "string", format: "password" }, { isQuestion: true });
+  return formOf(schema ?? { title: t("Your answer"), type: "string", format: "textarea" }, { isQuestion: true });
 }
 
 /**
@@ -71,7 +72,7 @@ function decisionField(name, schema, title) {
   const read = (/** @type {Verdict | undefined} */ verdict) => {
     if (verdict === "reject") return decision.reject.length > 0 ? { value: decision.reject[0] } : {};
     if (choice) return choice.read();
-    return decision.approve.length > 0 ? { value: decision.approve[0] } : { problem: "The schema of this request has no approving value.", field: undefined };
+    return decision.approve.length > 0 ? { value: decision.approve[0] } : { problem: t("The schema of this request has no approving value."), field: undefined };
   };
   return { root: choice?.root ?? element("div"), read, decides: true, isEmpty: !isChoice };
 }

@@ -3,7 +3,8 @@
  */
 
 import { define, element, setText, toText } from "./base.js";
-import { Lane, UNKNOWN, setLinks, setPreview, findAgentName, refLinks, setFacts, topologyOf } from "./lane.js";
+import { UNKNOWN, setLinks, findAgentName, refLinks, setFacts, topologyOf } from "./facts.js";
+import { Lane, setPreview } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */

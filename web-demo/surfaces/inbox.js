@@ -9,14 +9,14 @@ import { Store, keyOf } from "../client/store.js";
 import { age, formatExact, parseTime } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
 import { bellIcon } from "../ui/lazy-icons.js";
+import { t } from "../ui/texts.js";
 import { html, nothing, render, repeat } from "../vendor/lit.js";
-import { notifications } from "../attention.js";
 import { actionTitle } from "./action-title.js";
 import { Action } from "./action.js";
-import { define, humanize, oncePerFrame, toText } from "./base.js";
+import { humanize, oncePerFrame, toText } from "./base.js";
 import { decidedByText, progressTags } from "./decision-record.js";
 
-/** @typedef {import("../session-list.js").Entry} Entry */
+/** @typedef {import("../session-entry.js").Entry} Entry */
 /** @typedef {import("../pending.js").PendingItem} PendingItem */
 /** @typedef {import("../view-model.js").ViewModel} ViewModel */
 /** @typedef {import("./base.js").Activity} Activity */
@@ -28,6 +28,8 @@ import { decidedByText, progressTags } from "./decision-record.js";
  * @property {(entry: Entry) => void} open Opens the session or run.
  * @property {() => Entry[]} entries
  * @property {() => import("../client/hydration.js").Hydration} hydration
+ * @property {(target: import("./base.js").Target) => void} [target] Opens what a card leads to; without it, the view does.
+ * @property {typeof import("../attention.js").notifications} [notifications] What tells a person who looks elsewhere.
  */
 
 /** @typedef {"open" | "approvals" | "questions" | "decided"} Filter */
@@ -43,7 +45,7 @@ const NO_VIEW = /** @type {import("./base.js").View} */ (/** @type {unknown} */ 
 /** Process details of one session that are searched for decisions. */
 const DETAILS_MAX = 200;
 
-/** @type {Record<string, string>} */
+/** @type {Record<string, import("../ui/texts.js").Text>} */
 const SORTS = { newest: "Newest first", oldest: "Oldest first", risk: "Highest risk first" };
 const RISKS = ["low", "medium", "moderate", "high", "critical"];
 
@@ -114,12 +116,23 @@ export class Inbox extends HTMLElement {
     /** @type {HTMLElement | null} */ (this.querySelector('.inbox-row[aria-current="true"]'))?.focus();
   }
 
+  /** Handles a key for the selected decision. @param {string} key @returns {boolean} Whether it has a meaning here. */
+  handleKey(key) {
+    return this.#card.isShown && this.#card.handleKey(key);
+  }
+
+  /** Gives the focus to the selected decision, else to the filters. */
+  takeFocus() {
+    /** @type {HTMLElement | null} */ (this.querySelector('.inbox-row[aria-current="true"]') ?? this.querySelector("button"))?.focus();
+  }
+
   /** Goes back to the list, on a narrow screen. @returns {boolean} Whether it did. */
   back() {
-    const wasOpen = this.#isOpen;
+    // A wide inbox shows both.
+    const isOver = this.#isOpen && this.querySelector(".inbox-list")?.checkVisibility() === false;
     this.#isOpen = false;
     this.#draw();
-    return wasOpen && matchMedia("(max-width: 1099px)").matches;
+    return isOver;
   }
 
   /** The decisions on display. */
@@ -174,23 +187,23 @@ export class Inbox extends HTMLElement {
     if (!this.#host) return;
     const shown = this.#shown;
     const approvals = this.#items.filter(({ isApproval }) => isApproval).length;
-    /** @type {[Filter, string, number | undefined][]} */
+    /** @type {[Filter, import("../ui/texts.js").Text, number | undefined][]} */
     const filters = [["open", "Open", this.#items.length], ["approvals", "Approvals", approvals], ["questions", "Questions", this.#items.length - approvals], ["decided", "Decided", this.#decided?.length]];
     this.dataset.open = String(this.#isOpen);
     render(html`
       <div class="inbox-list">
         <div class="inbox-bar">
-          <div class="row grow" role="group" aria-label="Filter">${filters.map(([name, label, count]) => html`<button type="button" class="filter" aria-pressed=${this.#filter === name} @click=${() => {
+          <div class="row grow" role="group" aria-label=${t("Filter")}>${filters.map(([name, label, count]) => html`<button type="button" class="filter" aria-pressed=${this.#filter === name} @click=${() => {
             this.#filter = name;
             this.#draw();
-          }}>${label}${count ? html`<i>${count}</i>` : nothing}</button>`)}</div>
-          <select class="inbox-sort" aria-label="Order" .value=${this.#sort} @change=${(/** @type {Event} */ { target }) => {
+          }}>${t(label)}${count ? html`<i>${count}</i>` : nothing}</button>`)}</div>
+          <select class="inbox-sort" aria-label=${t("Order")} .value=${this.#sort} @change=${(/** @type {Event} */ { target }) => {
             this.#sort = /** @type {HTMLSelectElement} */ (target).value;
             this.#draw();
-          }}>${Object.entries(SORTS).map(([value, label]) => html`<option value=${value}>${label}</option>`)}</select>
+          }}>${Object.entries(SORTS).map(([value, label]) => html`<option value=${value}>${t(label)}</option>`)}</select>
         </div>
         <div class="inbox-rows">
-          ${this.#filter !== "decided" && shown.length === 0 ? html`<div class="inbox-empty">${glyph("completed")}<p><b>Nothing needs you.</b> Approvals and questions of all sessions appear here.</p></div>` : nothing}
+          ${this.#filter !== "decided" && shown.length === 0 ? html`<div class="inbox-empty">${glyph("completed")}<p><b>${t("Nothing needs you.")}</b> ${t("Approvals and questions of all sessions appear here.")}</p></div>` : nothing}
           ${repeat(shown, ({ key }) => key, (item) => this.#row(item))}
           ${this.#filter === "open" || this.#filter === "decided" ? this.#decidedRows() : nothing}
         </div>
@@ -210,7 +223,7 @@ export class Inbox extends HTMLElement {
       this.#select(item);
     }}>
       ${glyph(isPending ? "waiting" : decided ? outcomeGlyph(decided) : "idle")}
-      <span class="inbox-title"><b dir="auto">${title}</b>${risk ? html` <span class="tag" data-tone=${risk === "high" || risk === "critical" ? "fail" : nothing}>${risk.charAt(0).toUpperCase()}${risk.slice(1)} risk</span>` : nothing}${isPending ? progressTags(item.progress, Date.now()) : nothing}<span class="visually-hidden">${isPending ? "pending" : "decided"}</span></span>
+      <span class="inbox-title"><b dir="auto">${title}</b>${risk ? html` <span class="tag" data-tone=${risk === "high" || risk === "critical" ? "fail" : nothing}>${t("{level} risk", { level: risk.charAt(0).toUpperCase() + risk.slice(1) })}</span>` : nothing}${isPending ? progressTags(item.progress, Date.now()) : nothing}<span class="visually-hidden">${t(isPending ? "pending" : "decided")}</span></span>
       <span class="inbox-subject truncate" dir="auto">${item.subject}</span>
       <span class="inbox-age">${age(item.askedAt, Date.now())}</span>
       <span class="hint truncate" dir="auto">${entry.title || entry.id}${agent ? ` · ${agent}` : ""}</span>
@@ -218,10 +231,10 @@ export class Inbox extends HTMLElement {
   }
 
   #decidedRows() {
-    if (!this.#decided) return html`<div class="loading" role="status" aria-label="Loading earlier decisions"><i></i><i></i><i></i></div>`;
-    if (this.#decided.length === 0) return this.#filter === "decided" ? html`<div class="inbox-empty"><p>No decisions yet.</p></div>` : nothing;
+    if (!this.#decided) return html`<div class="loading" role="status" aria-label=${t("Loading earlier decisions")}><i></i><i></i><i></i></div>`;
+    if (this.#decided.length === 0) return this.#filter === "decided" ? html`<div class="inbox-empty"><p>${t("No decisions yet.")}</p></div>` : nothing;
     const shown = this.#filter === "decided" ? this.#decided : this.#decided.slice(0, DECIDED_BELOW_MAX);
-    return html`<h2 class="rail-group">Decided</h2>${repeat(shown, ({ key }) => key, ({ entry, action }) => {
+    return html`<h2 class="rail-group">${t("Decided")}</h2>${repeat(shown, ({ key }) => key, ({ entry, action }) => {
       const { content } = action;
       const status = toText(content.outcome ?? content.status);
       const time = action.endedAt ?? action.updatedAt;
@@ -235,6 +248,8 @@ export class Inbox extends HTMLElement {
   }
 
   #notice() {
+    const notifications = this.#host?.notifications;
+    if (!notifications) return nothing;
     const { permission } = notifications;
     if (notifications.arePushed || permission === "unsupported" || permission === "granted") return nothing;
     return html`<div class="inbox-notice">${bellIcon}
@@ -250,9 +265,9 @@ export class Inbox extends HTMLElement {
     const at = shown.findIndex(({ key }) => key === selected.key);
     return html`
       <div class="inbox-head">
-        <button type="button" class="button small only-narrow" data-kind="quiet" @click=${() => this.back()}>${icon("back")}All decisions</button>
-        <span class="hint grow">${at >= 0 ? html`${at + 1} of ${shown.length} · ` : nothing}<kbd>j</kbd> <kbd>k</kbd> next, previous</span>
-        <button type="button" class="button small" data-kind="quiet" @click=${() => this.#host?.open(selected.entry)}>${icon("expand")}Open session</button>
+        <button type="button" class="button small only-narrow" data-kind="quiet" @click=${() => this.back()}>${icon("back")}${t("All decisions")}</button>
+        <span class="hint grow">${at >= 0 ? html`${t("{at} of {count}", { at: at + 1, count: shown.length })} · ` : nothing}<kbd>j</kbd> <kbd>k</kbd> ${t("next, previous")}</span>
+        <button type="button" class="button small" data-kind="quiet" @click=${() => this.#host?.open(selected.entry)}>${icon("expand")}${t("Open session")}</button>
       </div>
       <p class="inbox-session truncate" dir="auto">${selected.entry.title || selected.entry.id}</p>
       ${this.#card}`;
@@ -261,8 +276,7 @@ export class Inbox extends HTMLElement {
   #drawCard() {
     const [model, selected] = [this.#model, this.#selected];
     const action = selected && model?.store.get(selected.key);
-    if (model && action) this.#card.show(model.view(), action);
+    const open = this.#host?.target;
+    if (model && action) this.#card.show(open ? Object.assign(Object.create(model.view()), { open }) : model.view(), action);
   }
 }
-
-define("ps-inbox", Inbox);

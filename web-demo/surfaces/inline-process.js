@@ -7,7 +7,7 @@
 
 import { define, element, inspectButton, humanize, joinText, keyOf, toText, updateChildren } from "./base.js";
 import { Card, agentName } from "./card.js";
-import { formatValue } from "./lane.js";
+import { formatValue } from "./facts.js";
 import { Prose } from "./prose.js";
 import { planOf, stepsTemplate } from "./plan.js";
 import { CustomActivity, Tool, isToolRunning, toolState, waitReason } from "./tool.js";

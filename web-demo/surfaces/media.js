@@ -4,48 +4,29 @@
  */
 
 import { createBadge, element, toText } from "./base.js";
-import { readBlobText, readImageAddress } from "./bodies.js";
-import { BLOB_PATH, setLinks, formatValue, refLinks } from "./lane.js";
-import { loadDiffs } from "../lazy.js";
+import { readBlobText } from "./bodies.js";
+import { BLOB_PATH, setLinks, formatValue, refLinks } from "./facts.js";
+import { loadDiffs } from "../diffs.js";
+import { IMAGE_TYPE, TEXT_KINDS, hrefOf, readImage } from "./part-media.js";
 import { render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").View} View */
 
-/** Image types without script. */
-const IMAGE_TYPE = /^image\/(png|jpeg|gif|webp|avif|bmp)$/;
 const DATA_IMAGE = /^data:image\/(png|jpeg|gif|webp|avif|bmp);base64,[A-Za-z0-9+/=\s]+$/;
-/** Kinds of text parts, regardless of their other members. */
-const TEXT_KINDS = new Set(["assistant_text", "user_text", "text", "system_text", "tool_text", "reasoning", "plan"]);
-
 /** The part that each element shows. @type {WeakMap<HTMLElement, unknown>} */
 const drawnParts = new WeakMap();
-
-/** @param {any} part */
-const hrefOf = (part) => [part.href, part.url, part.ref, part.src, part.uri, part.source, part.image_url?.url ?? part.image_url, part.image, part.source?.url, part.file?.url].find((one) => typeof one === "string");
 
 /** @param {any} part */
 const typeOf = (part) => toText(part.mediaType ?? part.mimeType ?? part.mime_type ?? part.contentType ?? part.source?.mediaType);
 
 /**
- * Whether a part has media besides its text.
- * @param {any} part
- */
-export function hasMedia(part) {
-  if (part === undefined || part === null) return false;
-  if (part.refs !== undefined || Array.isArray(part.attachments)) return true;
-  if (TEXT_KINDS.has(part.kind)) return false;
-  return part.kind === "file_change" || part.diff !== undefined || part.patch !== undefined || part.diffRef !== undefined || part.path !== undefined || part.name !== undefined || part.data !== undefined || hrefOf(part) !== undefined;
-}
-
-/**
- * Draws the media of a part.
+ * Draws the media of a part that has some.
  * @param {HTMLElement} root
  * @param {View} view
  * @param {any} part
  */
 export function drawMedia(root, view, part) {
-  root.hidden = !hasMedia(part);
-  if (root.hidden || drawnParts.get(root) === part) return;
+  if (drawnParts.get(root) === part) return;
   drawnParts.set(root, part);
   root.replaceChildren();
   const isText = TEXT_KINDS.has(part.kind);
@@ -136,11 +117,3 @@ function imageOf(address, name) {
   image.alt = name || "Image without a description";
   return image;
 }
-
-/**
- * Reads a stored image as a data URL.
- * @param {View} view
- * @param {string} href
- * @param {string} [type] Its media type. A browser detects the type of bitmaps by itself, and nothing else is drawn.
- */
-export const readImage = (view, href, type = "") => readImageAddress(view, href, IMAGE_TYPE.test(type) ? type : "image/png");

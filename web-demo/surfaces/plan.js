@@ -4,7 +4,7 @@
  */
 
 import { stateOf, toText } from "./base.js";
-import { formatValue } from "./lane.js";
+import { formatValue } from "./facts.js";
 import { html, nothing } from "../vendor/lit.js";
 
 /** The maximum number of steps drawn; the rest is counted. */

@@ -6,7 +6,8 @@
 import { define, element, setText, humanize, displayedStatus, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./submitted-controls.js";
-import { Lane, UNKNOWN, setLinks, setPreview, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
+import { UNKNOWN, setLinks, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./facts.js";
+import { Lane, setPreview } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */

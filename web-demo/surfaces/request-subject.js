@@ -4,9 +4,10 @@
  */
 
 import { argumentsTemplate } from "./argument-list.js";
-import { formatValue } from "./lane.js";
-import { loadDiffs } from "../lazy.js";
+import { formatValue } from "./facts.js";
+import { loadDiffs } from "../diffs.js";
 import { reveal } from "../ui/reveal.js";
+import { t } from "../ui/texts.js";
 import { html, nothing } from "../vendor/lit.js";
 
 /** @typedef {{ path: string, oldText?: string, newText?: string, patch?: string }} FileDiff */
@@ -33,7 +34,7 @@ export function otherArguments(content) {
 /** @param {RequestSubjectContent["fields"]} fields */
 const named = (fields = []) => Object.fromEntries(fields.map(({ name, value }) => [name, value]));
 
-/** The height of a line of a diff, in pixels (`conversation.css` limits the whole), and the unchanged lines around a change. */
+/** The height of a line of a diff, in pixels (`decision.css` limits the whole), and the unchanged lines around a change. */
 const [DIFF_LINE_PX, CONTEXT_LINES] = [21, 2];
 
 /**
@@ -71,14 +72,14 @@ export class RequestSubject {
       <h4 dir="auto">${reveal(subject.title ?? formatValue(subject.toolName))}</h4>
       ${subject.text ? html`<p class="hint" dir="auto">${reveal(subject.text)}</p>` : nothing}
       ${this.#one(subject)}${subject.fields && subject.fields.length > 0 ? argumentsTemplate(named(subject.fields)) : nothing}
-      ${subject.clipped ? html`<p class="hint">More than this is asked; the rest is in the arguments.</p>` : nothing}</li>`)}</ol>`;
+      ${subject.clipped ? html`<p class="hint">${t("More than this is asked; the rest is in the arguments.")}</p>` : nothing}</li>`)}</ol>`;
   }
 
   /** @param {RequestSubjectContent} subject */
   #one(subject) {
     if (subject.kind === "command") return html`<pre class="request-command" dir="ltr">${subject.cwd ? html`<span class="hint">${reveal(subject.cwd)} $</span> ` : nothing}${reveal(subject.command ?? "")}</pre>`;
     if (subject.kind !== "edit") return nothing;
-    return html`<section class="subject request-diffs">${(subject.diffs ?? []).map((diff) => html`<div class="subject-head"><b class="mono" dir="ltr">${reveal(diff.path)}</b></div><div class="diff-place" .style=${`min-height: min(15.5rem, ${diffLines(diff) * DIFF_LINE_PX}px)`}>${this.#diff(diff)}</div>`)}</section>`;
+    return html`<section class="subject request-diffs">${(subject.diffs ?? []).map((diff) => html`<div class="subject-head"><b class="mono" dir="ltr">${reveal(diff.path)}</b></div><div class="diff-place" .style=${`min-height: min(248px, ${diffLines(diff) * DIFF_LINE_PX}px)`}>${this.#diff(diff)}</div>`)}</section>`;
   }
 
   /** @param {FileDiff} diff */
@@ -86,7 +87,7 @@ export class RequestSubject {
     if (this.#problem) return html`<p class="subject-note" role="status">${this.#problem}</p>`;
     if (!this.#drawing) {
       void this.#load();
-      return html`<p class="subject-note" role="status">Loading the diff…</p>`;
+      return html`<p class="subject-note" role="status">${t("Loading the diff…")}</p>`;
     }
     const options = /** @type {const} */ ({ mode: "unified", context: CONTEXT_LINES });
     return patch === undefined ? this.#drawing.diffView(reveal(oldText), reveal(newText), options) : this.#drawing.patchView(reveal(patch), options);
@@ -98,7 +99,7 @@ export class RequestSubject {
     try {
       this.#drawing = await loadDiffs();
     } catch (error) {
-      this.#problem = `Diff unavailable: ${error instanceof Error ? error.message : error}`;
+      this.#problem = t("Diff unavailable: {reason}", { reason: error instanceof Error ? error.message : error });
     }
     this.#redraw();
   }

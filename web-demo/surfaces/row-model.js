@@ -6,7 +6,7 @@
 
 import { keyOf } from "./base.js";
 import { isMention, isProcess, isRunning } from "./inline-process.js";
-import { isLiveRun } from "./runtime-status.js";
+import { isLiveRun } from "./live-run.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("../client/store.js").Store} Store */

@@ -5,17 +5,17 @@
 
 import { Surface, formatCount, define, displayedStatus, element, inspectButton, keyOf, humanize, stateOf, toText, updateChildren } from "./base.js";
 import { agentName } from "./card.js";
-import { ContextMeter, isContext } from "./context.js";
 import { controlButton } from "./submitted-controls.js";
-import { errorText } from "./tool.js";
+import { isLiveRun } from "./live-run.js";
+import { errorText } from "./values.js";
 import { formatShortCount } from "../ui/format.js";
 import { glyph } from "../ui/icons.js";
+import { loadStyle } from "../styles.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("../ui/icons.js").Status} Status */
 
-const LIVE = new Set(["accepted", "running", "waiting"]);
 /** Details of a live run that replace its status. */
 const SHOWN_DETAILS = new Set(["blocked", "retrying"]);
 /** The maximum number of notices shown. */
@@ -31,11 +31,11 @@ const PHASE_TEXTS = {
 /** Glyphs of visual states. @type {Record<import("./base.js").State, Status>} */
 const GLYPHS = { ok: "completed", running: "running", waiting: "waiting", warning: "idle", failed: "failed", stale: "idle", unknown: "idle", idle: "idle" };
 
-/** @param {Activity} activity */
-export const isLiveRun = (activity) => LIVE.has(toText(/** @type {any} */ (activity.content).status));
-
 /** Activity types besides the context on which the status depends. */
 const TYPES = new Set(["run", "action", "diagnostics", "agent"]);
+
+/** @param {Activity} activity */
+const isContext = ({ activityType }) => activityType === "context" || activityType === "compaction";
 
 export class RuntimeStatus extends Surface {
   /** @param {Activity} activity */
@@ -43,7 +43,9 @@ export class RuntimeStatus extends Surface {
     return TYPES.has(activity.activityType) || isContext(activity);
   }
 
-  #meter = new ContextMeter(() => this.view);
+  /** Loads with the first context that a source reports. @type {import("./context.js").ContextMeter | undefined} */
+  #meter;
+  #isLoading = false;
 
   build() {
     this.setAttribute("role", "region");
@@ -58,7 +60,23 @@ export class RuntimeStatus extends Surface {
     const shown = live.length > 0 ? live : runs.slice(-1);
     this.hidden = shown.length === 0;
     const ownActivities = activities.filter(({ runId }) => own.has(runId));
-    updateChildren(this, shown, keyOf, () => new RunLine(), (row, run) => row.show(this, run, activities, run === shown.at(-1) ? this.#meter.template(ownActivities.filter(isContext)) : nothing));
+    const contexts = ownActivities.filter(isContext);
+    if (contexts.length > 0 && !this.#meter) void this.#loadMeter();
+    updateChildren(this, shown, keyOf, () => new RunLine(), (row, run) => row.show(this, run, activities, run === shown.at(-1) ? (this.#meter?.template(contexts) ?? nothing) : nothing));
+  }
+
+  async #loadMeter() {
+    if (this.#isLoading) return;
+    this.#isLoading = true;
+    try {
+      const [{ ContextMeter }] = await Promise.all([import("./context.js"), loadStyle("surfaces/context.css")]);
+      this.#meter = new ContextMeter(() => this.view);
+      this.update();
+    } catch (error) {
+      // The next update tries again.
+      console.warn("The context did not load:", error);
+    }
+    this.#isLoading = false;
   }
 }
 
@@ -162,7 +180,8 @@ function notesOf(content, pending, hidden) {
   if (content.synthetic) notes.push(["stale", "The server ended this run because its runtime went silent."]);
   if (content.withheld) notes.push(["unknown", "The result is withheld from the selected audience."]);
   if (content.error !== undefined) notes.push(["failed", errorText(content.error)]);
-  if (content.status === "failed") notes.push(retryability(content.retryable));
+  // Where nothing is known, the button says enough.
+  if (content.status === "failed" && typeof content.retryable === "boolean") notes.push(["idle", `The run can${content.retryable ? "" : "not"} be retried.`]);
   if (hidden > 0) notes.push(["failed", hidden === 1 ? "A hidden step failed." : `${formatCount(hidden)} hidden steps failed.`]);
   if (content.activitiesOmitted) notes.push(["warning", "The log contains more than this page shows."]);
   const notices = Array.isArray(content.notices) ? content.notices : [];
@@ -191,16 +210,6 @@ function messageOf(content) {
   if (content.message !== undefined) return toText(content.message);
   const last = Array.isArray(content.notices) ? content.notices.findLast((one) => !isWarning(one)) : undefined;
   return last === undefined ? "" : noticeWords(last);
-}
-
-/**
- * @param {unknown} retryable
- * @returns {[string, string]}
- */
-function retryability(retryable) {
-  if (retryable === true) return ["idle", "The run can be retried."];
-  if (retryable === false) return ["idle", "The run cannot be retried."];
-  return ["unknown", "It is unknown whether the run can be retried."];
 }
 
 define("ps-runtime-status", RuntimeStatus);

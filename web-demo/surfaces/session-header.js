@@ -6,7 +6,7 @@ import { statusLabel } from "../ui/icons.js";
 import { formatExact, formatSpan, timesOf } from "../ui/format.js";
 import { html, nothing } from "../vendor/lit.js";
 import { TemplateSurface, define, humanize, keyOf, toText } from "./base.js";
-import { isLiveRun } from "./runtime-status.js";
+import { isLiveRun } from "./live-run.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("../ui/icons.js").Status} Status */

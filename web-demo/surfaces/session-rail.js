@@ -7,20 +7,23 @@
 import { age, formatAge, parseTime } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
 import { html, nothing, render, repeat } from "../vendor/lit.js";
-import { entryKey, isLive, toggleMark } from "../session-list.js";
+import { opened } from "../dialogs.js";
+import { entryKey } from "../session-entry.js";
+import { isLive } from "../session-list.js";
 import { define, humanize } from "./base.js";
 import { sessionStatus } from "./session-header.js";
 
-/** @typedef {import("../session-list.js").Entry} Entry */
+/** @typedef {import("../session-entry.js").Entry} Entry */
 /** @typedef {import("../session-list.js").FilterName} FilterName */
 /** @typedef {import("../session-list.js").Lists} Lists */
+/** @typedef {import("../session-actions.js").SessionActions} Loaded */
 
 /** The delay between a key and the search, in milliseconds. */
 const SEARCH_MS = 200;
 const DAY_MS = 24 * 3_600_000;
 
 /** @type {[FilterName, string][]} */
-const FILTERS = [["all", "All"], ["running", "Running"], ["needs", "Needs you"], ["failed", "Failed"], ["archived", "Archived"]];
+const FILTERS = [["all", "All"], ["running", "Running"], ["needs", "Needs you"], ["failed", "Failed"]];
 
 /** The groups, in order. The first that takes an entry has it. @type {[string, (entry: Entry, midnight: number) => boolean][]} */
 const GROUPS = [
@@ -47,12 +50,16 @@ export class SessionRail extends HTMLElement {
   #questions = new Map();
   /** The order in which entries first appeared, by key. @type {Map<string, number>} */
   #order = new Map();
-  /** The last activity of each entry when the viewer last saw it, by key. @type {Map<string, string>} */
-  #lastSeen = new Map();
   /** Entries whose children the viewer shows or hides, by key. @type {Map<string, boolean>} */
   #expansion = new Map();
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #searchTimer;
+  /** @type {import("../title-field.js").TitleField | undefined} */
+  #field;
+  /** The group of the entry that is being renamed: it stays there. */
+  #heldGroup = 0;
+  /** What a person can do to an entry. The shell sets it before it shows lists. */
+  actions = /** @type {import("../actions.js").Actions} */ (/** @type {unknown} */ (undefined));
 
   connectedCallback() {
     this.classList.add("session-rail");
@@ -62,7 +69,7 @@ export class SessionRail extends HTMLElement {
 
   /** The entries on display, in order. @returns {HTMLElement[]} */
   get rows() {
-    return [.../** @type {NodeListOf<HTMLElement>} */ (this.querySelectorAll(".session"))];
+    return [.../** @type {NodeListOf<HTMLElement>} */ (this.querySelectorAll("button.session, button.match"))];
   }
 
   /**
@@ -83,16 +90,12 @@ export class SessionRail extends HTMLElement {
 
   /** @param {Lists} lists */
   show(lists) {
-    const isFirst = this.#lists === undefined;
     this.#lists = lists;
-    this.#readAt = Date.now();
-    this.#failure = "";
+    if (lists.isLive) [this.#readAt, this.#failure] = [Date.now(), ""];
     this.#notice = "";
     for (const entry of [...lists.all].reverse()) {
       const key = entryKey(entry);
       if (!this.#order.has(key)) this.#order.set(key, this.#order.size);
-      // Entries from before this page are read.
-      if (isFirst || key === this.#current) this.#lastSeen.set(key, entry.lastActivity);
     }
     this.#draw();
   }
@@ -100,8 +103,6 @@ export class SessionRail extends HTMLElement {
   /** @param {string} key The key (`entryKey`) of the open entry. */
   set current(key) {
     this.#current = key;
-    const open = this.#lists?.all.find((entry) => entryKey(entry) === key);
-    if (open) this.#lastSeen.set(key, open.lastActivity);
     this.#draw();
   }
 
@@ -156,7 +157,8 @@ export class SessionRail extends HTMLElement {
         <button type="button" class="button icon-button" id="new-session" aria-label="New session" title="New session" @click=${() => this.#dispatch("create", null)}>${icon("plus")}</button>
       </div>
       <button type="button" class="button icon-button strip-search" data-kind="quiet" aria-label="Find" title="Find" @click=${() => this.#dispatch("find", null)}>${icon("search")}</button>
-      <div class="filters" role="group" aria-label="Filter">${FILTERS.map(([name, label]) => this.#filterButton(name, label))}</div>
+      <div class="filters" role="group" aria-label="Filter">${FILTERS.map(([name, label]) => this.#filterButton(name, label))}
+        <button type="button" class="filter archive-filter" aria-label="Archived" title="Archived" aria-pressed=${this.#filter === "archived"} @click=${() => this.#setFilter(this.#filter === "archived" ? "all" : "archived", this.#words)}>${icon("archive")}</button></div>
       <div class="rail-list">${this.#content()}</div>`, this);
   }
 
@@ -166,18 +168,19 @@ export class SessionRail extends HTMLElement {
    */
   #filterButton(name, label) {
     const count = this.#lists?.counts[name] ?? 0;
-    if (name === "archived" && count === 0 && this.#filter !== name) return nothing;
     return html`<button type="button" class="filter" aria-pressed=${this.#filter === name} @click=${() => this.#setFilter(name, this.#words)}>${label}${name !== "all" && count > 0 ? html`<i>${count}${this.#lists?.isPartial && name !== "needs" ? "+" : ""}</i>` : nothing}</button>`;
   }
 
   #content() {
     if (this.#notice) return html`<p class="hint rail-note">${this.#notice}</p>`;
     if (!this.#lists) return this.#failure ? this.#failed() : html`<div class="loading" role="status" aria-label="Loading sessions">${Array.from({ length: 9 }, () => html`<i></i>`)}</div>`;
-    const { shown } = this.#lists;
+    const { shown, texts } = this.#lists;
+    const matches = texts && texts.words === this.#words.trim() ? texts.matches : [];
+    const rows = matches.length > 0 ? texts?.rows(matches, this.#words, (id, message) => this.#dispatch("open", { kind: "session", id, message })) : nothing;
     const empty = this.#words || this.#filter !== "all"
-      ? html`<p class="hint rail-note">No session matches.</p><button type="button" class="button small" @click=${() => this.#setFilter("all", "")}>Show all</button>`
+      ? html`<p class="hint rail-note">${this.#filter === "archived" && !this.#words ? "No session is archived." : "No session matches."}</p><button type="button" class="button small" @click=${() => this.#setFilter("all", "")}>Show all</button>`
       : html`<p class="hint rail-note">Sessions appear here as soon as a runtime reports the first event.</p>`;
-    return html`${this.#failure ? this.#failed() : nothing}${shown.length === 0 ? empty : this.#groups(shown)}`;
+    return html`${this.#failure ? this.#failed() : nothing}${shown.length > 0 ? this.#groups(shown) : matches.length > 0 ? nothing : empty}${rows}`;
   }
 
   #failed() {
@@ -196,7 +199,7 @@ export class SessionRail extends HTMLElement {
     for (const { title } of shown) titles.set(title, (titles.get(title) ?? 0) + 1);
     const midnight = new Date().setHours(0, 0, 0, 0);
     const groups = GROUPS.map(([name]) => ({ name, entries: /** @type {Entry[]} */ ([]) }));
-    for (const entry of sorted) groups[GROUPS.findIndex(([, takes]) => takes(entry, midnight))].entries.push(entry);
+    for (const entry of sorted) groups[entry.key === this.#field?.key ? this.#heldGroup : groupOf(entry, midnight)].entries.push(entry);
     return groups.filter(({ entries }) => entries.length > 0).map(({ name, entries }) => html`
       <h3 class="rail-group"><span>${name}</span><span>${entries.length}</span></h3>
       <ul>${repeat(entries, entryKey, (entry) => {
@@ -212,8 +215,9 @@ export class SessionRail extends HTMLElement {
    */
   #row(entry, children, isAmbiguous) {
     const key = entryKey(entry);
-    const isCurrent = key === this.#current;
-    const isUnread = !isCurrent && (this.#lastSeen.get(key) ?? "") < entry.lastActivity;
+    const isCurrent = key === this.#current || entryKey({ kind: entry.kind, id: entry.opens }) === this.#current;
+    const { isUnread } = entry;
+    const count = isUnread && entry.unread !== undefined && entry.unread > 1 ? entry.unread : 0;
     const isExpanded = this.#expansion.get(key) ?? (isCurrent || children.some((one) => entryKey(one) === this.#current));
     const now = Date.now();
     const [status, word] = entry.pending > 0 ? /** @type {const} */ (["waiting", "Needs you"]) : sessionStatus(entry.isStale ? "stale" : entry.status);
@@ -226,24 +230,22 @@ export class SessionRail extends HTMLElement {
       entry.isStale ? "stale" : word,
       entry.pending > 0 ? `${entry.pending} ${entry.pending === 1 ? "decision" : "decisions"} pending` : "",
       entry.pendingBelow > 0 ? `${entry.pendingBelow} in child sessions` : "",
-      entry.unread ? `${entry.unread} unread` : isUnread ? "Unread" : "",
+      count > 0 ? `${count} unread` : isUnread ? "Unread" : "",
       entry.isPinned ? "pinned" : "",
+      entry.isArchived ? "archived" : "",
       entry.kind === "run" ? "run without a session" : "",
     ].filter(Boolean);
-    return html`<li class="session-item">
-      <button type="button" class="session" data-kind=${entry.kind} data-session=${entry.kind === "session" ? entry.id : nothing} data-run=${entry.kind === "run" ? entry.id : nothing} data-unread=${isUnread || Boolean(entry.unread)} data-live=${isLive(entry)}
-        aria-current=${isCurrent ? "true" : nothing} title=${entry.id} @click=${() => this.#dispatch("open", { kind: entry.kind, id: entry.id })}>
+    const button = () => html`<button type="button" class="session" data-kind=${entry.kind} data-session=${entry.kind === "session" ? entry.id : nothing} data-run=${entry.kind === "run" ? entry.id : nothing} data-unread=${isUnread} data-live=${isLive(entry)}
+        aria-current=${isCurrent ? "true" : nothing} title=${entry.id} @click=${() => this.#dispatch("open", { kind: entry.kind, id: entry.opens })} @dblclick=${() => this.#rename(entry)}>
         <span class="initials" aria-hidden="true">${initials(entry)}</span>
         ${glyph(status)}
         <span class="name truncate" dir="auto">${entry.title || entry.id}${isAmbiguous && entry.title ? html` <span class="session-id">${entry.id}</span>` : nothing}</span>
-        <span class="session-time">${entry.unread ? html`<span class="unread-count" aria-hidden="true">${entry.unread}</span>` : nothing}${age(entry.lastActivity, now)}</span>
+        <span class="session-time">${count > 0 ? html`<span class="unread-count" aria-hidden="true">${count}</span>` : isUnread ? html`<span class="unread-dot" aria-hidden="true"></span>` : nothing}${age(entry.lastActivity, now)}</span>
         <span class="session-line truncate" dir="auto" data-question=${isQuestion}>${line}</span>
         <span class="marks visually-hidden">${marks.map((text) => html`<span>${text}</span>`)}</span>
-      </button>
-      <span class="session-actions">
-        <button type="button" class="button small icon-button" data-kind="quiet" aria-label=${`${entry.isPinned ? "Unpin" : "Pin"} ${entry.title || entry.id}`} title=${entry.isPinned ? "Unpin" : "Pin"} @click=${() => this.#mark("pinned", entry)}>${icon("pin")}</button>
-        <button type="button" class="button small icon-button" data-kind="quiet" aria-label=${`${entry.isArchived ? "Unarchive" : "Archive"} ${entry.title || entry.id}`} title=${entry.isArchived ? "Unarchive" : "Archive"} @click=${() => this.#mark("archived", entry)}>${icon("archive")}</button>
-      </span>
+      </button>`;
+    return html`<li class="session-item" @contextmenu=${(/** @type {PointerEvent} */ event) => this.#openMenu(event, entry)}>
+      ${key === this.#field?.key ? html`<div class="session renaming">${glyph(status)}${this.#field?.template()}</div>` : [button(), this.#actions(entry)]}
       ${children.length > 0 ? html`
         <button type="button" class="kids-toggle" aria-expanded=${isExpanded} @click=${() => {
           this.#expansion.set(key, !isExpanded);
@@ -263,18 +265,55 @@ export class SessionRail extends HTMLElement {
     const isCurrent = entryKey(child) === this.#current;
     const title = shortTitle(child, parent);
     const [, name = title, role = ""] = title.match(/^(.+) \((.+)\)$/) ?? [];
-    return html`<li><button type="button" class="session kid" data-session=${child.id} aria-current=${isCurrent ? "true" : nothing} title=${child.id} @click=${() => this.#dispatch("open", { kind: "session", id: child.id })}>
-      ${glyph(status)}<span class="visually-hidden">${word}</span><span class="name truncate" dir="auto">${name}${role ? html` <span class="session-role">${role}</span>` : nothing}</span>${age(child.lastActivity, now)}
-    </button></li>`;
+    const button = () => html`<button type="button" class="session kid" data-session=${child.id} data-unread=${child.isUnread} aria-current=${isCurrent ? "true" : nothing} title=${child.id} @click=${() => this.#dispatch("open", { kind: "session", id: child.id })} @dblclick=${() => this.#rename(child)}>
+      ${glyph(status)}<span class="visually-hidden">${word}${child.isUnread ? ", unread" : ""}</span><span class="name truncate" dir="auto">${name}${role ? html` <span class="session-role">${role}</span>` : nothing}</span><span class="session-time">${child.isUnread ? html`<span class="unread-dot" aria-hidden="true"></span>` : nothing}${age(child.lastActivity, now)}</span>
+    </button>`;
+    return html`<li class="session-item" @contextmenu=${(/** @type {PointerEvent} */ event) => this.#openMenu(event, child)}>
+      ${child.key === this.#field?.key ? html`<div class="session renaming">${glyph(status)}${this.#field?.template()}</div>` : [button(), this.#actions(child)]}</li>`;
+  }
+
+  /** The buttons over a row. @param {Entry} entry */
+  #actions(entry) {
+    const name = entry.title || entry.id;
+    const [label, shape, run] = this.actions.canArchive(entry) ? /** @type {const} */ ([entry.isArchived ? "Unarchive" : "Archive", "archive", (/** @type {Loaded} */ actions) => actions.archive(entry)])
+      : /** @type {const} */ ([entry.isPinned ? "Unpin" : "Pin", "pin", (/** @type {Loaded} */ actions) => actions.pin(entry)]);
+    return html`<span class="session-actions">
+      <button type="button" class="button small icon-button quick" data-kind="quiet" aria-label=${`${label} ${name}`} title=${label} @click=${() => void opened(label, async () => run(await this.actions.load()))}>${icon(shape)}</button>
+      <button type="button" class="button small icon-button" data-kind="quiet" aria-label=${`Actions for ${name}`} title="Actions" aria-haspopup="menu" aria-expanded="false" @click=${(/** @type {Event} */ event) => this.#openMenu(event, entry)}>${icon("more")}</button>
+    </span>`;
   }
 
   /**
-   * @param {import("../session-list.js").Mark} mark
+   * Opens the menu of an entry below the button of the event, or at its pointer.
+   * @param {Event} event
    * @param {Entry} entry
    */
-  #mark(mark, entry) {
-    toggleMark(mark, entry);
-    this.#dispatch("mark", null);
+  #openMenu(event, entry) {
+    const row = this.#rowOf(entry.key);
+    // A field has the menu of the browser.
+    if (!row || (event.target instanceof Element && event.target.closest("input"))) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const isAtPointer = event instanceof MouseEvent && event.type === "contextmenu";
+    const opener = isAtPointer ? row : /** @type {HTMLElement} */ (event.currentTarget);
+    void opened("The menu", async () => (await this.actions.load()).openMenu(entry, () => this.#rename(entry), opener, isAtPointer ? { x: event.clientX, y: event.clientY } : undefined));
+  }
+
+  /** @param {string} key @returns {HTMLElement | undefined} The row of an entry, unless it is being renamed. */
+  #rowOf(key) {
+    return this.rows.find(({ dataset }) => key === (dataset.run === undefined ? `session ${dataset.session}` : `run ${dataset.run}`));
+  }
+
+  /** Begins to rename an entry in its row. @param {Entry} entry */
+  #rename(entry) {
+    // The strip has no place for a field.
+    if (!this.actions.canRename(entry) || "full" in document.body.dataset) return;
+    void opened("The field", async () => {
+      const actions = await this.actions.load();
+      this.#field ??= actions.field("rail-title", () => this.#draw(), ({ key }) => this.#rowOf(key)?.focus());
+      this.#heldGroup = groupOf(entry, new Date().setHours(0, 0, 0, 0));
+      this.#field.begin(entry);
+    });
   }
 
   /** @param {KeyboardEvent} event */
@@ -284,13 +323,24 @@ export class SessionRail extends HTMLElement {
     if (target.matches("input") && key === "Escape" && this.#words) {
       event.preventDefault();
       this.#setFilter(this.#filter, "");
-    } else if ((key === "ArrowDown" || key === "ArrowUp") && target.matches("input, .session")) {
+    } else if (key === "F2" && target.matches(".session")) {
+      event.preventDefault();
+      const entry = this.#lists?.shown.find((one) => this.#rowOf(one.key) === target);
+      if (entry) this.#rename(entry);
+    } else if ((key === "ArrowDown" || key === "ArrowUp") && target.matches("input, .session, .match")) {
       const { rows } = this;
       event.preventDefault();
       rows[Math.max(0, rows.indexOf(target) + (key === "ArrowDown" ? 1 : -1))]?.focus();
     }
   }
 }
+
+/**
+ * The place of the group of an entry.
+ * @param {Entry} entry
+ * @param {number} midnight
+ */
+const groupOf = (entry, midnight) => GROUPS.findIndex(([, takes]) => takes(entry, midnight));
 
 /**
  * Returns a preview without the marks of Markdown, in one line.

@@ -4,7 +4,7 @@
 
 import { humanize, toText } from "./base.js";
 import { describe } from "./describe.js";
-import { artifactLinks, evidenceLinks, formatValue, linksTemplate, refLinks, splitWords } from "./lane.js";
+import { artifactLinks, evidenceLinks, formatValue, linksTemplate, refLinks, splitWords } from "./facts.js";
 import { kindOf } from "./row-model.js";
 import { textOfStep } from "./spans.js";
 import { waitReason } from "./tool.js";

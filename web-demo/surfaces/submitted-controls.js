@@ -4,6 +4,7 @@
  */
 
 import { element, setText, toText } from "./base.js";
+import { t } from "../ui/texts.js";
 
 /**
  * @typedef {import("./base.js").Control} Control
@@ -66,7 +67,7 @@ export function controlButton(label, view, control, more = {}) {
     button.dataset.control = "submitting";
     setText(button, `${label}…`);
     const note = more.feedback && new Note(more.feedback);
-    note?.show("Sending…");
+    note?.show(t("Sending…"));
     try {
       const submitted = await view().act(request);
       note?.follow(view(), submitted);
@@ -85,11 +86,11 @@ export function controlButton(label, view, control, more = {}) {
 /** Returns the text for a status. @param {ControlStatus} status */
 function statusText({ status, reason }) {
   switch (status) {
-    case "queued": return "Submitted. The runtime has not confirmed it yet.";
-    case "claimed": return "The runtime received it and has not confirmed it yet.";
-    case "acked": return "The runtime accepted it.";
-    case "nacked": return reason ? `The runtime rejected it: ${reason}` : "The runtime rejected it.";
-    case "expired": return "Expired: the runtime did not claim it in time.";
+    case "queued": return t("Submitted. The runtime has not confirmed it yet.");
+    case "claimed": return t("The runtime received it and has not confirmed it yet.");
+    case "acked": return t("The runtime accepted it.");
+    case "nacked": return reason ? t("The runtime rejected it: {reason}", { reason }) : t("The runtime rejected it.");
+    case "expired": return t("Expired: the runtime did not claim it in time.");
     default: return status;
   }
 }

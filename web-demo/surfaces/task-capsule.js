@@ -4,8 +4,8 @@
 
 import { Surface, define, element, inspectButton, joinText, keyOf, updateChildren, setBadge, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
 import { controlButton } from "./submitted-controls.js";
-import { runOf, topologyOf } from "./lane.js";
-import { errorText } from "./tool.js";
+import { runOf, topologyOf } from "./facts.js";
+import { errorText } from "./values.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 

@@ -5,8 +5,8 @@
 import { displayedStatus, element, humanize, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./submitted-controls.js";
-import { isLiveRun } from "./runtime-status.js";
-import { controlTarget, factsTemplate, runOf } from "./lane.js";
+import { isLiveRun } from "./live-run.js";
+import { controlTarget, factsTemplate, runOf } from "./facts.js";
 import { sumUsage, usageOf } from "./spans.js";
 import { formatCost } from "../ui/format.js";
 import { shownStatus } from "../ui/status.js";

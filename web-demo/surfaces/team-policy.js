@@ -6,7 +6,8 @@ import { Surface, define, element, updateChildren, setBadge, setText, humanize, 
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./submitted-controls.js";
 import { canStop } from "./team-roster.js";
-import { addHeading, setLinks, findAgentName, splitWords, controlTarget, createOpenRow, formatValue, refLinks, setFacts } from "./lane.js";
+import { setLinks, findAgentName, splitWords, controlTarget, formatValue, refLinks, setFacts } from "./facts.js";
+import { addHeading, createOpenRow } from "./lane.js";
 
 import { glyph } from "../ui/icons.js";
 import { render } from "../vendor/lit.js";

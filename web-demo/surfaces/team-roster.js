@@ -5,13 +5,14 @@
 import { define, element, updateChildren, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./submitted-controls.js";
-import { isLiveRun } from "./runtime-status.js";
-import { Lane, ENDED_STATUSES, runOf, setLinks, setPreview, controlTarget, formatValue, setFacts, topologyOf } from "./lane.js";
+import { isLiveRun } from "./live-run.js";
+import { ENDED_STATUSES, runOf, setLinks, controlTarget, formatValue, setFacts, topologyOf } from "./facts.js";
+import { Lane, setPreview } from "./lane.js";
 import { usageOf } from "./spans.js";
 import { TeamHead } from "./team-head.js";
 import { formatCost, formatShortCount } from "../ui/format.js";
 import { shownStatus } from "../ui/status.js";
-import { html, render, repeat } from "../vendor/lit.js";
+import { html, nothing, render, repeat } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
@@ -20,6 +21,11 @@ import { html, render, repeat } from "../vendor/lit.js";
 const MESSAGE_FOCUS_MS = 300;
 /** The maximum number of teammates in the list for a delegation. */
 const NAMES_MAX = 200;
+/** A team of more teammates has a filter and an order. */
+const SHORT_TEAM = 8;
+
+/** @param {Activity} activity */
+const nameOf = ({ activityId, content }) => toText(content.agentName) || activityId;
 
 export class TeamRoster extends Lane {
   static heading = "Team";
@@ -36,7 +42,8 @@ export class TeamRoster extends Lane {
     const teams = super.activities().filter((it) => it.activityType === "team");
     if (teams.length > 0) this.hidden = false;
     if (!this.top) return;
-    render(html`${repeat(teams, keyOf, (team) => this.#headTemplate(team))}`, this.top);
+    if (this.#isLarge && !this.#filter) this.#loadFilter();
+    render(html`${repeat(teams, keyOf, (team) => this.#headTemplate(team))}${this.#isLarge ? this.#filter?.template(this.activities()) : nothing}`, this.top);
     if (this.#delegateForm && this.#delegateForm.parentElement !== this) this.append(this.#delegateForm);
     if (this.#delegateForm) {
       this.#delegateForm.hidden = !this.view.isLive;
@@ -48,6 +55,23 @@ export class TeamRoster extends Lane {
     super.build();
     this.#heads.clear();
     this.#delegateForm = this.#createDelegateForm();
+  }
+
+  /** Loads with the first large team. @type {import("./team-filter.js").TeamFilter | undefined} */
+  #filter;
+  #isLoading = false;
+
+  get #isLarge() {
+    return this.#agents().length > SHORT_TEAM;
+  }
+
+  #loadFilter() {
+    if (this.#isLoading) return;
+    this.#isLoading = true;
+    import("./team-filter.js").then(({ TeamFilter }) => {
+      this.#filter = new TeamFilter(() => this.update(null));
+      this.update(null);
+    }, () => (this.#isLoading = false));
   }
 
   /** @type {HTMLElement | undefined} */
@@ -95,7 +119,7 @@ export class TeamRoster extends Lane {
   #updateAgentOptions(agents) {
     const choice = /** @type {HTMLSelectElement | null | undefined} */ (this.#delegateForm?.querySelector("select"));
     if (!choice) return;
-    const names = agents.slice(0, NAMES_MAX).map((it) => [it.activityId, toText(it.content.agentName) || it.activityId]);
+    const names = agents.slice(0, NAMES_MAX).map((it) => [it.activityId, nameOf(it)]);
     updateChildren(choice, [["", "chosen by the runtime"], ...names], ([id]) => id, ([id]) => {
       const option = element("option");
       option.value = id;
@@ -117,13 +141,9 @@ export class TeamRoster extends Lane {
 
   /** @param {Activity[]} activities */
   arrange(activities) {
-    const rank = (/** @type {Activity} */ { activityType, content }) => {
-      const status = toText(content.status);
-      if (activityType === "run") return -1;
-      // Those that wait for the user come first, ended ones last.
-      return shownStatus(displayedStatus(content)) === "waiting" ? 0 : ENDED_STATUSES.includes(status) ? 2 : 1;
-    };
-    return activities.toSorted((a, b) => rank(a) - rank(b));
+    // Those that wait for the user come first, ended ones last.
+    const sorted = activities.toSorted((a, b) => rankOf(a) - rankOf(b));
+    return this.#isLarge && this.#filter ? this.#filter.apply(sorted) : sorted;
   }
 
   /** @param {Card} card */
@@ -180,8 +200,7 @@ export class TeamRoster extends Lane {
     const isRun = card.activity.activityType === "run";
     for (const part of card.opened.querySelectorAll(".reading, .card-foot > *")) /** @type {HTMLElement} */ (part).hidden = isRun;
     if (isRun) return this.#fillCoordinator(card, content);
-    const name = toText(content.agentName) || card.activity.activityId;
-    setText(card.title, name);
+    setText(card.title, nameOf(card.activity));
     setText(card.body, formatValue(content.error?.message ?? content.summary ?? content.message));
     setPreview(card, card.body.textContent || formatValue(content.spawnReason) || humanize(displayedStatus(content)));
     const { tokens, cost } = usageOf(content);
@@ -216,6 +235,12 @@ export class TeamRoster extends Lane {
     const shown = { stop: canStop(this.view, card.activity), wait: !hasEnded && run !== undefined && isLiveRun(run), retry: status === "failed" || status === "killed", close: !hasEnded };
     for (const button of card.foot.querySelectorAll("button")) button.hidden = !shown[/** @type {keyof typeof shown} */ (button.dataset.does)];
   }
+}
+
+/** @param {Activity} activity */
+function rankOf({ activityType, content }) {
+  if (activityType === "run") return -1;
+  return shownStatus(displayedStatus(content)) === "waiting" ? 0 : ENDED_STATUSES.includes(toText(content.status)) ? 2 : 1;
 }
 
 /**

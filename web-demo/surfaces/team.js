@@ -1,8 +1,4 @@
-/** The surfaces of the Team tab, which load together. The graph loads once a team is there. */
+/** The surfaces of the Team tab, which load together. */
 
-import "./background-teammates.js";
-import "./handoff-lane.js";
-import "./remote-teammates.js";
 import "./team-policy.js";
 import "./team-roster.js";
-import "./worker-notifications.js";

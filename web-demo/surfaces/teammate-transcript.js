@@ -7,7 +7,7 @@ import { TemplateSurface, define, element, humanize, joinText, stateOf, toText }
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
 import { controlButton } from "./submitted-controls.js";
-import { ENDED_STATUSES, controlTarget, factsTemplate, findActivity } from "./lane.js";
+import { ENDED_STATUSES, controlTarget, factsTemplate, findActivity } from "./facts.js";
 import { waitReason } from "./tool.js";
 import { html, nothing, repeat } from "../vendor/lit.js";
 

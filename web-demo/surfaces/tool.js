@@ -10,7 +10,9 @@ import { formatCount, define, element, inspectButton, joinText, toText } from ".
 import { Card, siblingOf } from "./card.js";
 import { isApproval } from "./decision.js";
 import { controlButton } from "./submitted-controls.js";
-import { setLinks, refLinks } from "./lane.js";
+import { setLinks, refLinks } from "./facts.js";
+import { errorText, formatJson, summarizeInput } from "./values.js";
+import { loadStyle } from "../styles.js";
 import { formatCost, formatSpan, parseTime, timesOf } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
 import { html, ifDefined, nothing, render } from "../vendor/lit.js";
@@ -67,6 +69,7 @@ export class Tool extends Card {
   #feedback = element("p", "hint feedback");
   #retry = controlButton("Retry", () => this.view, () => ({ control: "retry", run: this.activity.runId, toolCallId: this.activity.activityId }), { feedback: this.#feedback });
   #links = element("div", "row links");
+  #images = element("div", "stack");
   /** Whether the viewer opened it. */
   #isOpen = false;
   /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -156,12 +159,14 @@ export class Tool extends Card {
   #details(content, isRunning) {
     const { input, structured, output_ref: ref, refs } = content;
     const href = typeof ref === "string" ? ref : ref?.href;
+    const hasImages = !isRunning && /image/.test(formatJson(content.output));
+    if (hasImages) void Promise.all([import("./tool-images.js"), loadStyle("surfaces/media.css")]).then(([{ drawImages }]) => drawImages(this.#images, this.view, content), () => {});
     const size = typeof ref?.bytes === "number" ? ` (${formatCount(ref.bytes)} bytes)` : "";
     setLinks(this.#links, refs === undefined ? [] : refLinks(this.view, refs));
     const json = (/** @type {string} */ label, /** @type {unknown} */ value) => (value === undefined ? nothing : html`<p class="label">${label}</p><pre dir="auto" class="preview" tabindex="0" role="group" aria-label=${label}>${formatJson(value)}</pre>`);
     return html`<div class="tool-details">
       ${json("Input", input)}
-      ${isRunning || content.output === undefined && content.output_text === undefined ? nothing : html`<p class="label">Output</p>${this.#output(content, false)}`}
+      ${isRunning || content.output === undefined && content.output_text === undefined ? nothing : html`<p class="label">Output</p>${hasImages ? this.#images : nothing}${this.#output(content, false)}`}
       ${json("Structured output", structured)}
       ${typeof href === "string" ? html`<button type="button" class="button detail" @click=${() => this.view.open({ kind: "blob", href, runId: this.activity.runId })}>Show full output${size}</button>` : nothing}
       ${Object.entries(content.bodies ?? {}).filter(([, link]) => link.href !== href).map(([pointer, link]) => html`<button type="button" class="button detail" @click=${() => this.view.open({ kind: "blob", href: link.href, runId: this.activity.runId })}>Show full ${pointer.slice(1)} (${formatCount(link.bytes)} bytes)</button>`)}
@@ -212,43 +217,29 @@ function spentText(activity, content) {
   return [formatSpan(ms), formatCost(content.cost_usd)].filter(Boolean).join(" · ");
 }
 
-/**
- * @param {any} error
- * @returns {string}
- */
-export function errorText(error) {
-  if (error === undefined || error === null) return "";
-  const message = toText(error.message ?? error) || "Failed. No reason given.";
-  const code = toText(error.code);
-  return code && !message.includes(code) ? `${message} (${code})` : message;
-}
+/** Loads with the first surface. @type {typeof import("./surface-text.js").describeSurface | undefined} */
+let describeSurface;
 
-/**
- * Formats an input in one line: `query: figures, limit: 10`.
- * @param {unknown} input
- */
-export function summarizeInput(input) {
-  if (input === null || typeof input !== "object" || Array.isArray(input)) return toText(input);
-  return Object.entries(input).map(([name, value]) => `${name}: ${toText(value)}`).join(", ");
-}
-
-/**
- * @param {unknown} value
- * @returns {string}
- */
-export function formatJson(value) {
-  return typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value, null, 2);
-}
-
-/** A custom activity, shown as its raw content. */
+/** An activity that a source names, or an interface that an agent generated: its content as text. */
 export class CustomActivity extends Card {
   #inspect = inspectButton(() => this.view, () => this.activity);
 
+  /** What the card says beside the name, and its text. @returns {[string, string]} */
+  #describe() {
+    const { text, resourceUri } = this.content;
+    if (this.activity.activityType === "a2ui-surface") {
+      if (!describeSurface) void import("./surface-text.js").then((loaded) => (({ describeSurface } = loaded), this.draw()));
+      return ["interface", describeSurface?.(this.content) ?? ""];
+    }
+    if (this.activity.activityType === "mcp-apps") return ["app, not run here", toText(resourceUri)];
+    return ["custom activity", Array.isArray(text) ? joinText(text) : formatJson(this.content)];
+  }
+
   draw() {
     const { activityType } = this.activity;
-    const { text } = this.content;
-    render(html`<div class="tool-head"><span class="name">${activityType.replaceAll(/[-_]/g, " ")}</span><span class="hint">custom activity</span><span class="grow"></span>${this.#inspect}</div>
-      <pre dir="auto" class="preview" tabindex="0" role="group" aria-label=${activityType}>${(Array.isArray(text) ? joinText(text) : formatJson(this.content)).slice(0, PREVIEW_CHARS)}</pre>`, this);
+    const [hint, text] = this.#describe();
+    render(html`<div class="tool-head"><span class="name">${activityType.replaceAll(/[-_]/g, " ")}</span><span class="hint">${hint}</span><span class="grow"></span>${this.#inspect}</div>
+      <pre dir="auto" class="preview" tabindex="0" role="group" aria-label=${activityType}>${text.slice(0, PREVIEW_CHARS)}</pre>`, this);
   }
 }
 

@@ -5,10 +5,10 @@
  * Older steps of the session are loaded by page.
  */
 
-import { Surface, define, element, toText } from "./base.js";
+import { Surface, element, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { FixedHeightList } from "./fixed-height-list.js";
-import { controlTarget } from "./lane.js";
+import { controlTarget } from "./facts.js";
 import { controlButton } from "./submitted-controls.js";
 import { barsOf, busyTime, firstStart, groupedLanes, isStep, lanesIn, lastEnd, sumUsage, timesOf } from "./spans.js";
 import { kindOf } from "./row-model.js";
@@ -16,7 +16,9 @@ import { stepDetail } from "./step-detail.js";
 import { waitReason } from "./tool.js";
 import { html, nothing, render, svg } from "../vendor/lit.js";
 import { glyph, icon } from "../ui/icons.js";
+import { t } from "../ui/texts.js";
 import { formatCost, formatShortCount, formatSpan } from "../ui/format.js";
+import { axisBreaks } from "../ui/axis-breaks.js";
 import { formatElapsed, pageAxis } from "../ui/time-axis.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -44,10 +46,12 @@ const BAR_MIN_PX = 3;
 const MOMENT_MS = 50;
 /** The interval at which open bars grow, in milliseconds. */
 const GROW_MS = 1000;
-/** @type {[SpanKind, string][]} */
+/** @type {[SpanKind, import("../ui/texts.js").Text][]} */
 const LEGEND = [["message", "Message"], ["thinking", "Thinking"], ["tool", "Tool"], ["waiting", "Waiting"], ["failed", "Failed"], ["turn", "Turn"], ["other", "Other"]];
-/** @type {[Grouping, string, string][]} */
+/** @type {[Grouping, import("../ui/texts.js").Text, import("../ui/texts.js").Text][]} */
 const GROUPINGS = [["agents", "Agents", "A lane per agent"], ["runs", "Runs", "A lane per run"], ["work", "Work", "A lane per task"]];
+/** The heading of the steps, by what they are grouped by. */
+const HEADS = /** @type {const} */ ({ agents: "Agent and step", runs: "Run and step", work: "Task and step" });
 
 /** @type {WeakMap<Element, Row>} */
 const shownRows = new WeakMap();
@@ -89,21 +93,29 @@ export class Trace extends Surface {
   #isWide = false;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #timer;
+  /** Where keys reach it from: the document, or the shadow root around it. @type {Document | undefined} */
+  #keys;
   /** Whether another surface shows this activity's details, so that the trace does not. @type {(key: string) => boolean} */
   isExpandedElsewhere = () => false;
 
   connectedCallback() {
     pageAxis.addEventListener("change", this.#redraw);
-    document.addEventListener("keydown", this.#handlePageKey);
+    this.#keys = /** @type {Document} */ (this.getRootNode());
+    this.#keys.addEventListener("keydown", this.#handlePageKey);
     this.#resized.observe(this);
     this.#timer = setInterval(() => this.isConnectedToView && this.view.isLive && this.checkVisibility() && this.#hasOpenSpan() && this.#draw(), GROW_MS);
   }
 
   disconnectedCallback() {
     pageAxis.removeEventListener("change", this.#redraw);
-    document.removeEventListener("keydown", this.#handlePageKey);
+    this.#keys?.removeEventListener("keydown", this.#handlePageKey);
     this.#resized.disconnect();
     clearInterval(this.#timer);
+  }
+
+  /** Whether there is no step. */
+  get isEmpty() {
+    return this.#rows.length === 0 && this.#text === "" && this.#kinds.size === 0;
   }
 
   #redraw = () => this.isConnectedToView && this.checkVisibility() && this.#draw();
@@ -126,7 +138,7 @@ export class Trace extends Surface {
     this.#problem = "";
     this.#isWide = this.clientWidth >= WIDE_PX;
     this.setAttribute("role", "region");
-    this.setAttribute("aria-label", "Trace");
+    this.setAttribute("aria-label", t("Trace"));
     this.bar = element("div", "trace-bar");
     this.head = element("div", "trace-head trace-grid");
     this.main = element("div", "trace-main");
@@ -296,6 +308,11 @@ export class Trace extends Surface {
     return false;
   }
 
+  /** Gives the focus to the list of steps; while there are none, to the panel. */
+  takeFocus() {
+    (this.hidden ? /** @type {HTMLElement | null} */ (this.closest(".panel")) : this.list?.root)?.focus({ preventScroll: true });
+  }
+
   /** Draws the details again after another surface expanded or collapsed an activity. */
   refresh() {
     if (this.#selected !== undefined && this.isConnectedToView) this.#drawDetail();
@@ -432,31 +449,31 @@ export class Trace extends Surface {
     const steps = all.filter(({ kind }) => kind !== "turn").length;
     const canRead = this.#session() !== "" && (!this.#hasRead || this.#cursor !== null) && this.view.isLive;
     return html`
-      <label class="trace-search">${icon("search")}<span class="visually-hidden">Filter steps</span><input type="search" placeholder="Filter by name, tool, text" autocomplete="off" spellcheck="false" .value=${this.#text} @input=${(/** @type {Event} */ event) => {
+      <label class="trace-search">${icon("search")}<span class="visually-hidden">${t("Filter steps")}</span><input type="search" placeholder=${t("Filter by name, tool, text")} autocomplete="off" spellcheck="false" .value=${this.#text} @input=${(/** @type {Event} */ event) => {
         this.#text = /** @type {HTMLInputElement} */ (event.target).value.trim().toLowerCase();
         this.#draw();
       }}></label>
-      <div class="segments" role="group" aria-label="Lanes">${GROUPINGS.map(([grouping, label, title]) => html`<button type="button" title=${title} aria-pressed=${this.#grouping === grouping} @click=${() => {
+      <div class="segments" role="group" aria-label=${t("Lanes")}>${GROUPINGS.map(([grouping, label, title]) => html`<button type="button" title=${t(title)} aria-pressed=${this.#grouping === grouping} @click=${() => {
         this.#grouping = grouping;
         this.#draw();
-      }}>${label}</button>`)}</div>
-      <div class="trace-zoom" role="group" aria-label="Zoom">
-        <button type="button" class="button icon-button" data-kind="quiet" aria-label="Zoom out" title="Zoom out (Ctrl + wheel)" ?disabled=${!pageAxis.isZoomed} @click=${() => pageAxis.zoom(0.5, 1)}>−</button>
-        <button type="button" class="button icon-button" data-kind="quiet" aria-label="Zoom in" title="Zoom in (Ctrl + wheel)" @click=${() => pageAxis.zoom(2, this.#zoomPlace())}>+</button>
-        <button type="button" class="button small" data-kind="quiet" ?disabled=${!pageAxis.isZoomed} @click=${() => pageAxis.fit()}>Fit</button>
+      }}>${t(label)}</button>`)}</div>
+      <div class="trace-zoom" role="group" aria-label=${t("Zoom")}>
+        <button type="button" class="button icon-button" data-kind="quiet" aria-label=${t("Zoom out")} title=${t("Zoom out (Ctrl + wheel)")} ?disabled=${!pageAxis.isZoomed} @click=${() => pageAxis.zoom(0.5, 1)}>−</button>
+        <button type="button" class="button icon-button" data-kind="quiet" aria-label=${t("Zoom in")} title=${t("Zoom in (Ctrl + wheel)")} @click=${() => pageAxis.zoom(2, this.#zoomPlace())}>+</button>
+        <button type="button" class="button small" data-kind="quiet" ?disabled=${!pageAxis.isZoomed} @click=${() => pageAxis.fit()}>${t("Fit")}</button>
       </div>
-      <div class="trace-legend" role="group" aria-label="Kinds">${LEGEND.map(([kind, label]) => html`<button type="button" class="key" data-kind=${kind} aria-pressed=${this.#kinds.has(kind)} title="Show only this kind" @click=${() => {
+      <div class="trace-legend" role="group" aria-label=${t("Kinds")}>${LEGEND.map(([kind, label]) => html`<button type="button" class="key" data-kind=${kind} aria-pressed=${this.#kinds.has(kind)} title=${t("Show only this kind")} @click=${() => {
         if (!this.#kinds.delete(kind)) this.#kinds.add(kind);
         this.#draw();
-      }}>${label}</button>`)}</div>
-      <p class="trace-sums"><b>${formatSpan(end - start)}</b> <span class="trace-word">total</span>${waited > 0 ? html` <b>${formatSpan(waited)}</b> <span>waiting for you</span>` : nothing}${tokens === undefined ? nothing : html` <b>${formatShortCount(tokens)}</b> <span>tokens</span>`}${cost === undefined ? nothing : html` <b>${formatCost(cost)}</b>`}</p>
+      }}>${t(label)}</button>`)}</div>
+      <p class="trace-sums"><b>${formatSpan(end - start)}</b> <span class="trace-word">${t("total")}</span>${waited > 0 ? html` <b>${formatSpan(waited)}</b> <span>${t("waiting for you")}</span>` : nothing}${tokens === undefined ? nothing : html` <b>${formatShortCount(tokens)}</b> <span>${t("tokens")}</span>`}${cost === undefined ? nothing : html` <b>${formatCost(cost)}</b>`}</p>
       <span class="count visually-hidden">${steps}</span>
-      ${canRead ? html`<button type="button" class="button small earlier" data-kind="quiet" ?disabled=${this.#isReading} @click=${() => this.#loadEarlier()}>${this.#isReading ? "Loading…" : "Load earlier"}</button>` : nothing}
-      ${this.#problem ? html`<p class="note" role="status" data-state="failed">${this.#problem}</p>` : this.#rows.length === 0 ? html`<p class="hint" role="status">No step matches the filter. <button type="button" class="button small" data-kind="quiet" @click=${() => {
+      ${canRead ? html`<button type="button" class="button small earlier" data-kind="quiet" ?disabled=${this.#isReading} @click=${() => this.#loadEarlier()}>${t(this.#isReading ? "Loading…" : "Load earlier")}</button>` : nothing}
+      ${this.#problem ? html`<p class="note" role="status" data-state="failed">${this.#problem}</p>` : this.#rows.length === 0 ? html`<p class="hint" role="status">${t("No step matches the filter.")} <button type="button" class="button small" data-kind="quiet" @click=${() => {
         this.#text = "";
         this.#kinds.clear();
         this.#draw();
-      }}>Clear the filter</button></p>` : nothing}`;
+      }}>${t("Clear the filter")}</button></p>` : nothing}`;
   }
 
   /** The place around which to zoom: that of the selected step. */
@@ -468,9 +485,9 @@ export class Trace extends Surface {
 
   #headTemplate() {
     const width = this.#barsWidth;
-    return html`<span>${{ agents: "Agent and step", runs: "Run and step", work: "Task and step" }[this.#grouping]}</span><span class="trace-number trace-duration">Duration</span><span class="trace-number trace-tokens">Tokens</span><span class="trace-number trace-cost">Cost</span>
+    return html`<span>${t(HEADS[this.#grouping])}</span><span class="trace-number trace-duration">${t("Duration")}</span><span class="trace-number trace-tokens">${t("Tokens")}</span><span class="trace-number trace-cost">${t("Cost")}</span>
       <span class="trace-bars">${width > 0 ? html`<svg width=${width} height="28" aria-hidden="true"><defs><pattern id="trace-hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch-ground" width="6" height="6"/><rect class="hatch-line" width="3" height="6"/></pattern></defs>
-        ${pageAxis.ticks(width, this.#isWide ? 72 : 56).map(({ place, label }) => svg`<text class="tick" x=${(place * width).toFixed(1)} y="18" text-anchor=${place < 0.03 ? "start" : place > 0.97 ? "end" : "middle"}>${label}</text>`)}</svg>` : nothing}</span>`;
+        ${pageAxis.ticks(width, this.#isWide ? 72 : 56).map(({ place, label }) => svg`<text class="tick" x=${(place * width).toFixed(1)} y="18" text-anchor=${place < 0.03 ? "start" : place > 0.97 ? "end" : "middle"}>${label}</text>`)}${axisBreaks(pageAxis, width)}</svg>` : nothing}</span>`;
   }
 
   /**
@@ -537,7 +554,7 @@ export class Trace extends Surface {
     const length = (/** @type {Span} */ { start, end }) => (Number.isNaN(end) ? now : end) - start;
     const longest = lanes.flatMap((lane) => lane.spans.filter(({ kind }) => kind !== "other").map((span) => ({ lane, span }))).sort((a, b) => length(b.span) - length(a.span)).slice(0, LONGEST_MAX);
     if (longest.length === 0) return nothing;
-    return html`<h3 class="trace-longest">Longest steps</h3><ul class="longest">${longest.map(({ lane, span }) => html`<li><button type="button" @click=${() => this.open(span.activity.activityType, span.activity.activityId, span.activity.runId)}><i class="square" data-kind=${span.kind}></i><b>${span.name}</b><span>${lane.name}</span><time>${formatSpan(length(span))}</time></button></li>`)}</ul>`;
+    return html`<h3 class="trace-longest">${t("Longest steps")}</h3><ul class="longest">${longest.map(({ lane, span }) => html`<li><button type="button" @click=${() => this.open(span.activity.activityType, span.activity.activityId, span.activity.runId)}><i class="square" data-kind=${span.kind}></i><b>${span.name}</b><span>${lane.name}</span><time>${formatSpan(length(span))}</time></button></li>`)}</ul>`;
   }
 
   /* ── details ── */
@@ -567,5 +584,3 @@ export class Trace extends Surface {
     place.replaceChildren(...(isOffered ? [controlButton("Export", () => this.view, () => ({ control: "export", ...controlTarget(activity), evidenceId: activity.activityId }), { kind: "quiet", feedback })] : []));
   }
 }
-
-define("ps-trace", Trace);

@@ -6,7 +6,8 @@
 import { TemplateSurface, define, displayedStatus, element, humanize, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./submitted-controls.js";
-import { artifactLinks, evidenceLinks, factsTemplate, findAgentName, controlTarget, formatValue, groupBy, linksTemplate, openRowTemplate, refLinks, topologyOf } from "./lane.js";
+import { artifactLinks, evidenceLinks, factsTemplate, findAgentName, controlTarget, formatValue, linksTemplate, refLinks, topologyOf } from "./facts.js";
+import { groupBy, openRowTemplate } from "./lane.js";
 import { html, nothing, repeat } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

@@ -4,7 +4,8 @@
  */
 
 import { define, formatDuration, element, joinText, setText, humanize, toText } from "./base.js";
-import { Lane, UNKNOWN, artifactLinks, evidenceLinks, setLinks, findAgentName, formatValue, refLinks, setFacts } from "./lane.js";
+import { UNKNOWN, artifactLinks, evidenceLinks, setLinks, findAgentName, formatValue, refLinks, setFacts } from "./facts.js";
+import { Lane } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */

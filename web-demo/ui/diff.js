@@ -1,7 +1,8 @@
 /**
  * A diff of two texts, or of a unified patch: line numbers, word marks, and folded unchanged lines.
  *
- * jsdiff is loaded with the first diff. A patch appears at once; its word marks follow.
+ * jsdiff is loaded with the first diff. A patch appears at once; its word marks follow. Of a long diff, only the lines
+ * near the viewport are in the document.
  */
 
 import { html, nothing, render } from "../vendor/lit.js";
@@ -16,8 +17,17 @@ import { html, nothing, render } from "../vendor/lit.js";
 
 /** Unchanged lines around a change. */
 const CONTEXT_LINES = 3;
-/** The maximum number of lines drawn. */
-const LINES_MAX = 5000;
+/** The maximum number of lines shown. */
+const LINES_MAX = 20_000;
+/** Rows of a chunk, which is drawn as a whole, and the chunks that are drawn at first. */
+const CHUNK_ROWS = 100;
+const FIRST_CHUNKS = 2;
+/** The height of a row that was never drawn, in pixels: that of a line in the style sheet. */
+const ROW_PX = 21;
+/** How far from the viewport chunks are drawn. */
+const AHEAD = "800px";
+/** How long marking words may block the page, in milliseconds. */
+const SLICE_MS = 8;
 /** A longer block of changed lines gets no word marks: they would cost more than they explain. */
 const MARKED_CHARS_MAX = 8000;
 /** Below this share of common characters, two blocks are different texts, and word marks would be noise. */
@@ -36,9 +46,9 @@ function splitLines(text) {
  * Compares two texts line by line.
  * @param {string} before
  * @param {string} after
- * @returns {Promise<Line[]>}
+ * @returns {Promise<Line[]>} Without word marks.
  */
-export async function compareTexts(before, after) {
+async function compareLines(before, after) {
   const { diffLines } = await loadJsdiff();
   /** @type {Line[]} */
   const lines = [];
@@ -50,8 +60,15 @@ export async function compareTexts(before, after) {
       else lines.push({ kind: "same", text, before: beforeNumber++, after: afterNumber++ });
     }
   }
-  return markWords(lines);
+  return lines;
 }
+
+/**
+ * Compares two texts line by line, and marks words.
+ * @param {string} before
+ * @param {string} after
+ */
+export const compareTexts = async (before, after) => markWords(await compareLines(before, after));
 
 /**
  * Reads a unified patch. A text without hunks is read as its lines, without numbers.
@@ -116,6 +133,7 @@ export const countChanges = (lines) => ({ added: lines.filter(({ kind }) => kind
 async function markWords(lines) {
   const { diffWordsWithSpace } = await loadJsdiff();
   const marked = [...lines];
+  let until = performance.now() + SLICE_MS;
   for (let at = 0; at < lines.length; at += 1) {
     if (lines[at].kind !== "delete") continue;
     const start = at;
@@ -126,6 +144,10 @@ async function markWords(lines) {
     const textOf = (/** @type {Line[]} */ block) => block.map(({ text }) => text).join("\n");
     const [deleted, added] = [textOf(lines.slice(start, middle)), textOf(lines.slice(middle, at))];
     if (deleted.length + added.length > MARKED_CHARS_MAX) continue;
+    if (performance.now() > until) {
+      await new Promise((resolve) => setTimeout(resolve));
+      until = performance.now() + SLICE_MS;
+    }
     const parts = diffWordsWithSpace(deleted, added);
     const common = parts.reduce((sum, part) => sum + (part.added || part.removed ? 0 : part.value.trim().length), 0);
     if (common < COMMON_SHARE_MIN * Math.min(deleted.length, added.length)) continue;
@@ -178,7 +200,7 @@ export const patchView = (patch, { mode = "unified", context = CONTEXT_LINES, la
 /** @param {Source | undefined} a @param {Source | undefined} b */
 const isSameSource = (a, b) => a !== undefined && b !== undefined && ("patch" in a ? "patch" in b && a.patch === b.patch : "before" in b && a.before === b.before && a.after === b.after);
 
-/** The element of a diff. It keeps which folds are open. */
+/** The element of a diff. It keeps which folds are open, and which chunks of a long diff are near the viewport. */
 class Diff extends HTMLElement {
   /** @type {Source | undefined} */
   #source;
@@ -189,9 +211,21 @@ class Diff extends HTMLElement {
   #problem = "";
   /** The folds that the viewer opened, by their first line. @type {Set<number>} */
   #openFolds = new Set();
+  /** The chunks near the viewport, and the heights of those that were drawn, by index. @type {Set<number>} */
+  #near = new Set(Array.from({ length: FIRST_CHUNKS }, (_, at) => at));
+  /** @type {Map<number, number>} */
+  #heights = new Map();
+  /** @type {IntersectionObserver | undefined} */
+  #observer;
+
+  disconnectedCallback() {
+    this.#observer?.disconnect();
+    this.#observer = undefined;
+  }
 
   /** @param {Required<DiffOptions>} options */
   set options(options) {
+    if (options.mode !== this.#options.mode) this.#forgetChunks();
     this.#options = options;
     this.#draw();
   }
@@ -201,29 +235,82 @@ class Diff extends HTMLElement {
     if (isSameSource(this.#source, source)) return;
     this.#source = source;
     this.#openFolds = new Set();
-    this.#lines = "patch" in source ? parsePatch(source.patch) : undefined;
-    this.#draw();
-    const load = "patch" in source ? markWords(this.#lines ?? []) : compareTexts(source.before, source.after);
-    load.then((lines) => {
+    this.#forgetChunks();
+    this.#lines = undefined;
+    void this.#load(source);
+  }
+
+  /** Shows the lines as soon as they are known, and then their word marks. @param {Source} source */
+  async #load(source) {
+    const show = (/** @type {Line[]} */ lines) => {
       if (this.#source === source) this.#lines = lines;
-    }, (error) => {
-      // The lines of a patch are complete without word marks.
-      if (this.#source === source && !("patch" in source)) this.#problem = `The diff cannot be computed: ${error instanceof Error ? error.message : error}`;
-    }).finally(() => this.#draw());
+      this.#draw();
+    };
+    try {
+      if ("patch" in source) show(parsePatch(source.patch));
+      else {
+        this.#draw();
+        show(await compareLines(source.before, source.after));
+      }
+      if (this.#lines && this.#source === source) show(await markWords(this.#lines));
+    } catch (error) {
+      // The lines are complete without word marks.
+      if (this.#source !== source || this.#lines) return;
+      this.#problem = `The diff cannot be computed: ${error instanceof Error ? error.message : error}`;
+      this.#draw();
+    }
+  }
+
+  #forgetChunks() {
+    this.#near = new Set(Array.from({ length: FIRST_CHUNKS }, (_, at) => at));
+    this.#heights = new Map();
   }
 
   #draw() {
     const { mode, label } = this.#options;
     this.classList.add("diff-view");
     this.dataset.mode = mode;
-    const blocks = this.#lines && this.#blocks(this.#lines.slice(0, LINES_MAX));
+    const rows = this.#lines && this.#blocks(this.#lines.slice(0, LINES_MAX)).flat();
+    const isLong = rows !== undefined && rows.length > CHUNK_ROWS * FIRST_CHUNKS;
     const hidden = (this.#lines?.length ?? 0) - LINES_MAX;
     render(html`
       ${this.#problem ? html`<p class="diff-note" role="status">${this.#problem}</p>` : nothing}
-      ${blocks === undefined && !this.#problem ? html`<p class="diff-note" role="status">Comparing…</p>` : nothing}
-      ${blocks === undefined ? nothing : html`<div class="diff-lines" role="group" aria-label=${label} tabindex="0">${blocks}</div>`}
-      ${blocks?.length === 0 ? html`<p class="diff-note">The texts are equal.</p>` : nothing}
+      ${rows === undefined && !this.#problem ? html`<p class="diff-note" role="status">Comparing…</p>` : nothing}
+      ${rows === undefined ? nothing : html`<div class="diff-lines" role="group" aria-label=${label} tabindex="0">${isLong ? this.#chunks(rows) : rows}</div>`}
+      ${rows?.length === 0 ? html`<p class="diff-note">The texts are equal.</p>` : nothing}
       ${hidden > 0 ? html`<p class="diff-note">${hidden} more lines are not shown.</p>` : nothing}`, this);
+    if (isLong) this.#observe();
+  }
+
+  /** @param {unknown[]} rows */
+  #chunks(rows) {
+    const count = Math.ceil(rows.length / CHUNK_ROWS);
+    return Array.from({ length: count }, (_, at) => html`<div class="diff-chunk" data-rows=${Math.min(CHUNK_ROWS, rows.length - at * CHUNK_ROWS)}>${this.#near.has(at) ? rows.slice(at * CHUNK_ROWS, (at + 1) * CHUNK_ROWS) : nothing}</div>`);
+  }
+
+  /** Gives chunks that are not drawn the height that they had, and follows which of them come near. */
+  #observe() {
+    const chunks = /** @type {HTMLElement[]} */ ([...this.querySelectorAll(".diff-chunk")]);
+    for (const [at, chunk] of chunks.entries()) chunk.style.height = this.#near.has(at) ? "" : `${this.#heights.get(at) ?? Number(chunk.dataset.rows) * ROW_PX}px`;
+    this.#observer ??= new IntersectionObserver((entries) => this.#moved(entries), /** @type {IntersectionObserverInit} */ ({ rootMargin: AHEAD, scrollMargin: AHEAD }));
+    for (const chunk of chunks) this.#observer.observe(chunk);
+  }
+
+  /** @param {IntersectionObserverEntry[]} entries */
+  #moved(entries) {
+    const chunks = [...this.querySelectorAll(".diff-chunk")];
+    let isChanged = false;
+    for (const { target, isIntersecting, boundingClientRect: { height } } of entries) {
+      const at = chunks.indexOf(target);
+      if (at < 0 || isIntersecting === this.#near.has(at)) continue;
+      isChanged = true;
+      if (isIntersecting) this.#near.add(at);
+      else if (height > 0) {
+        this.#heights.set(at, height);
+        this.#near.delete(at);
+      }
+    }
+    if (isChanged) this.#draw();
   }
 
   /** @param {Line[]} lines */

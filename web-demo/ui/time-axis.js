@@ -142,6 +142,11 @@ export class TimeAxis extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 
+  /** The places in the window at which a long pause is shortened. */
+  get breaks() {
+    return this.#parts.filter(({ start, end, length }) => length < end - start - 1).map(({ at, length }) => ((at + length / 2) / this.#length - this.#from) / (this.#to - this.#from)).filter((place) => place > 0 && place < 1);
+  }
+
   /**
    * Returns the ticks of the window.
    * @param {number} width The width of the window, in pixels.

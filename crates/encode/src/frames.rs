@@ -59,6 +59,11 @@ impl ActivityView {
     }
 }
 
+/// The reason of a reset for a reader that was cut off between events that the server cannot repeat.
+///
+/// It may have begun messages that the server does not know of, so its stream begins anew.
+pub const CUT_INSIDE: &str = "cursor";
+
 /// One frame. `Event` is absent: dialects read activities only.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "frame")]
@@ -71,7 +76,7 @@ pub enum Frame {
     Hydrated {},
     /// The reader drops its copy, and gets everything again.
     Reset {
-        /// Why, in a word of the protocol.
+        /// Why, in a word of the protocol, or [`CUT_INSIDE`].
         reason: Box<str>,
     },
     /// The run has ended.
@@ -90,6 +95,9 @@ pub enum Frame {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Delta {
+    /// The run of the activity, where it is known.
+    #[serde(rename = "runId", default)]
+    pub run: Option<Box<str>>,
     /// The activity type.
     #[serde(rename = "activityType")]
     pub kind: Box<str>,
@@ -129,7 +137,8 @@ impl Frame {
             own => own.clone(),
         };
         let operations = change.operations.iter().map(as_read).collect();
-        Self::ActivityDelta(Delta { kind: activity.kind.clone(), id: activity.id.clone(), operations })
+        let run = run.map(|run| run.as_str().into());
+        Self::ActivityDelta(Delta { run, kind: activity.kind.clone(), id: activity.id.clone(), operations })
     }
 
     /// Whether it may set arguments of a call that have moved to a body.

@@ -7,14 +7,19 @@
 
 #![warn(missing_docs)]
 
+pub mod a2a;
+pub mod acp;
 pub mod ag_ui;
 pub mod ai_sdk;
 mod call_members;
 pub mod chunk;
+mod content_copy;
 mod cow_map;
 pub mod dialect_cursor;
 pub mod encoded;
+pub mod files;
 pub mod frames;
+pub mod gen_ai;
 pub mod lists;
 pub mod native;
 pub mod placeholders;
@@ -56,6 +61,13 @@ pub trait Dialect: Send {
 
     /// Whether a replayed envelope yields the same events, so that a reader may resume within it.
     fn is_replayable(&self) -> bool {
+        false
+    }
+
+    /// Whether the reader may count the events, so that they must be a function of the log alone.
+    ///
+    /// The server then sends every change, and restarts from the state of the envelope that needs it.
+    fn counts(&self) -> bool {
         false
     }
 

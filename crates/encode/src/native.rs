@@ -31,6 +31,21 @@ pub fn heartbeat() -> EncodedFrames {
     COMMENT.clone()
 }
 
+/// The envelope of an Event frame, as it is stored. `None`: the frame is of another kind.
+#[must_use]
+pub fn envelope_of(frame: &Bytes) -> Option<Bytes> {
+    const MEMBER: &[u8] = b",\"event\":";
+    // Before it are only ids and numbers, and a quote in an id is escaped.
+    let at = frame.starts_with(b"{\"frame\":\"Event\",").then(|| memchr::memmem::find(frame, MEMBER)).flatten()?;
+    Some(frame.slice(at + MEMBER.len()..frame.len() - 1))
+}
+
+/// Whether a frame is a Reset: its reader must drop what it has of the log.
+#[must_use]
+pub fn is_reset(frame: &[u8]) -> bool {
+    frame.starts_with(b"{\"frame\":\"Reset\",")
+}
+
 /// Encodes the frames of one log; holds the text that all of them share.
 #[derive(Debug, Clone)]
 pub struct Encoder {
@@ -315,7 +330,12 @@ mod tests {
         out.set_cursor();
         encoder.hydrated(&mut out, Sequence(7), Some(Sequence(7)));
         let frames = out.finish();
-        let delta = Delta { kind: "message".into(), id: "m".into(), operations: change.operations.clone().into() };
+        let delta = Delta {
+            run: Some(run.as_str().into()),
+            kind: "message".into(),
+            id: "m".into(),
+            operations: change.operations.clone().into(),
+        };
         let decoded = |frame, cursor| DecodedFrame { frame, cursor };
         let (all, of) = frames.decoded();
         let expected = [

@@ -4,7 +4,7 @@
 //! frames ([`translations`](super::translations)).
 
 use super::dialect_cursor::{DialectCursor, SentEvents};
-use super::frames::{ActivityView, DecodedFrame, Frame};
+use super::frames::{ActivityView, CUT_INSIDE, DecodedFrame, Frame};
 use super::placeholders::Placeholders;
 use super::{Dialect, Flow};
 use proscenium_model::json::escape_line_ends;
@@ -55,6 +55,8 @@ pub struct Translator {
     position: Option<DialectCursor>,
     /// The events of the first envelope that the client received before it was cut off.
     already_sent: SentEvents,
+    /// The next events that are not written, because the client has counted them. `None`: an event was written.
+    counted: Option<u64>,
     dialect: Box<dyn PlainDialect>,
 }
 
@@ -72,7 +74,7 @@ impl Clone for Translator {
 
 impl PartialEq for Translator {
     fn eq(&self, other: &Self) -> bool {
-        let beside = |of: &Self| (of.ids, of.position, of.already_sent);
+        let beside = |of: &Self| (of.ids, of.position, of.already_sent, of.counted);
         beside(self) == beside(other) && self.dialect.equals(&*other.dialect)
     }
 }
@@ -81,7 +83,41 @@ impl Translator {
     /// The translation for a new reader.
     #[must_use]
     pub fn new(dialect: Box<dyn PlainDialect>, ids: IdPosition) -> Self {
-        Self { ids, position: None, already_sent: SentEvents::default(), dialect }
+        Self { ids, position: None, already_sent: SentEvents::default(), counted: None, dialect }
+    }
+
+    /// Does not write the next events: the client has counted so many.
+    pub const fn skip(&mut self, events: u64) {
+        self.counted = Some(events);
+    }
+
+    /// How many of the skipped events have not come yet. `None`: a later event was written.
+    #[must_use]
+    pub const fn unskipped(&self) -> Option<u64> {
+        self.counted
+    }
+
+    /// Whether the reader may count the events; see [`Dialect::counts`].
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.dialect.counts()
+    }
+
+    /// The cursor of the last envelope that was translated.
+    #[must_use]
+    pub fn cursor(&self) -> Option<Cursor> {
+        self.position.map(|position| position.cursor)
+    }
+
+    /// Writes the activities as of an envelope at which the dialect restarts.
+    pub fn restart_at(&mut self, cursor: Cursor, shown: Vec<ActivityView>, out: &mut Vec<u8>) -> Flow {
+        let mut events = Vec::new();
+        for activity in shown {
+            self.dialect.frame(&Frame::ActivitySnapshot(activity), &mut events);
+        }
+        let flow = self.dialect.end_batch(&mut events);
+        self.write(&events, Some(cursor), out);
+        flow
     }
 
     /// Sets where the reader resumes.
@@ -136,7 +172,11 @@ impl Translator {
             // The events differ from those that the client received, so it needs a reset.
             events.clear();
             self.already_sent = SentEvents::default();
-            flow = self.dialect.frame(&Frame::Reset { reason: "cursor".into() }, &mut events);
+            flow = self.dialect.frame(&Frame::Reset { reason: CUT_INSIDE.into() }, &mut events);
+        }
+        if is_error {
+            // The stream fails, which the client has not counted.
+            self.counted = None;
         }
         self.write(&events, cursor, out);
         match flow {
@@ -146,7 +186,8 @@ impl Translator {
                 Flow::End
             }
             Flow::Restart => {
-                self.position = None;
+                // A counted stream restarts where it is.
+                self.position = self.position.filter(|_| self.counts());
                 Flow::Restart
             }
         }
@@ -156,6 +197,7 @@ impl Translator {
     pub fn fail(&mut self, problem: Value, out: &mut Vec<u8>) {
         let mut events = Vec::new();
         self.dialect.frame(&Frame::Error { problem }, &mut events);
+        self.counted = None;
         self.write(&events, None, out);
         self.write_end(out);
     }
@@ -189,7 +231,9 @@ impl Translator {
             if let (true, None, Some(position)) = (is_replayable, own_cursor, &mut self.position) {
                 position.sent = position.sent.with_event(&out[text_at..]);
             }
-            if n <= already_sent {
+            let is_counted = self.counted.is_some_and(|left| left > 0);
+            self.counted = self.counted.filter(|_| is_counted).map(|left| left - 1);
+            if n <= already_sent || is_counted {
                 out.truncate(event_at);
                 continue;
             }

@@ -73,6 +73,8 @@ impl KeptMembers {
             E::ToolArgs => Self::Named(&["inputText"]),
             E::MessagesSnapshot => Self::Named(&["messages"]),
             E::ActionRequired | E::ActionResolved | E::WorkerNotification => Self::All,
+            // Users may read the bodies of an envelope that they see, but not these words.
+            E::FeedbackGiven => Self::Named(&["text"]),
             E::ToolProgress | E::StateSnapshot | E::StateDelta if is_custom => Self::All,
             _ => Self::NONE,
         }

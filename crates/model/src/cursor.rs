@@ -125,13 +125,25 @@ impl Cursor {
         Self { epoch, after, knows_end: false }
     }
 
+    /// The growing number of its text.
+    #[must_use]
+    pub const fn position(self) -> u64 {
+        self.after.0 * 2 + self.knows_end as u64
+    }
+
+    /// The cursor with this [`Self::position`].
+    #[must_use]
+    pub const fn from_position(epoch: Epoch, position: u64) -> Self {
+        Self { epoch, after: Sequence(position / 2), knows_end: position % 2 == 1 }
+    }
+
     /// Appends its text. The standard formatter takes longer.
     pub fn append_to(self, out: &mut Vec<u8>) {
         let mut epoch = [0; 16];
         HEXLOWER.encode_mut(&self.epoch.0.to_be_bytes(), &mut epoch);
         out.extend_from_slice(&epoch);
         out.push(b':');
-        Sequence(self.after.0 * 2 + u64::from(self.knows_end)).append_to(out);
+        Sequence(self.position()).append_to(out);
     }
 }
 
@@ -162,8 +174,7 @@ impl FromStr for Cursor {
         {
             return Err(bad());
         }
-        let position: u64 = position.parse().map_err(|_| bad())?;
-        Ok(Self { epoch, after: Sequence(position / 2), knows_end: position % 2 == 1 })
+        Ok(Self::from_position(epoch, position.parse().map_err(|_| bad())?))
     }
 }
 

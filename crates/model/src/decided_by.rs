@@ -12,6 +12,8 @@ pub const DECIDED_BY: &str = "decidedBy";
 pub const RESOLVED_BY: &str = "resolvedBy";
 /// The member that names the person who renamed or archived a session.
 pub const UPDATED_BY: &str = "updatedBy";
+/// The member that names the person who gave feedback.
+pub const GIVEN_BY: &str = "givenBy";
 
 /// The schema of [`DECIDED_BY`].
 #[must_use]
@@ -57,6 +59,8 @@ pub enum Via {
     Tanstack,
     /// An editor, by ACP.
     Acp,
+    /// Another agent, by A2A.
+    A2a,
     /// A rule of the operator.
     Rule,
     /// A shared link.
@@ -152,9 +156,9 @@ fn remove_private(decided_by: &mut Value) {
     }
 }
 
-/// The member [`UPDATED_BY`] of what a person changes.
+/// The member [`UPDATED_BY`] of what a person changes, or [`GIVEN_BY`] of what a person says of an answer.
 #[must_use]
-pub fn updated_by(person: &Decider, now: jiff::Timestamp) -> Value {
+pub fn written_by(person: &Decider, now: jiff::Timestamp) -> Value {
     let at = ReceivedAt::from(now).to_string().into();
     DecidedBy { decider: person.clone(), at, seen: None }.to_value()
 }

@@ -209,6 +209,8 @@ families! {
     Control: ControlFact in Box<ControlFact> = ControlChanged;
     /// Steps of rules on actions that wait.
     WaitStep: WaitStepFact in Box<WaitStepFact> = ActionReminded | ActionEscalated;
+    /// What people say of an answer.
+    Feedback: FeedbackFact in Box<FeedbackFact> = FeedbackGiven;
     /// Agents.
     Agent: AgentFact in Box<AgentFact> = AgentChanged | AgentSpawned | AgentCompleted;
     /// Tasks and work items.

@@ -11,6 +11,10 @@ family! {
     CallFact {
         tool_name: String = "toolName": "The name of the tool.";
         kind: String = "kind": "The kind of the tool, in its runtime's words.";
+        raw_output: Box<Value> = "rawOutput": "The result as the tool gave it, beside one for readers.";
+        title: String = "title": "What the call does, in the runtime's words for people.";
+        blocks: Box<Value> = "blocks":
+            "What the call shows, where that is more than one text: the content of an ACP call, as its source has it.";
         locations: Box<Value> = "locations": "The files that the call touches: `[{path, line?}]`. An empty list: no file.";
         input: Box<Value> = "input": "The whole arguments.";
         input_text: String = "inputText": "A chunk of the arguments' JSON text, or arguments that are no JSON.";
@@ -20,6 +24,7 @@ family! {
         progress: Number = "progress": "The done fraction of the work, 0 to 1.";
         loaded: Number = "loaded": "The done amount of the work.";
         total: Number = "total": "The whole amount of the work.";
+        app: Box<Value> = "app": "The interface of the tool (MCP Apps): `{resourceUri, mimeType?, visibility?}`.";
         awaits: String = "awaits": "Who supplies the result, if not the run.";
         activity_type: String = "activityType": "The type of the activity that the tool reports.";
         content: Box<Value> = "content": "The content of that activity.";
@@ -165,6 +170,17 @@ family! {
         at: String = "at": "When the server did it, RFC 3339 in UTC.";
         rule: String = "rule": "The name of the rule. Users do not get it.";
         to: Box<Value> = "to": "The receivers that the rule names. Users do not get them.";
+    }
+}
+
+family! {
+    /// What a person says of a message or a run. Only the server writes it.
+    FeedbackFact {
+        feedback: String = "feedbackId": "The feedback. Later feedback of its giver about the same message or run replaces it.";
+        thumb: String = "thumb": "`up` or `down`; absent if the giver gave words alone, or has withdrawn the feedback.";
+        text: String = "text": "The words of the giver. Users do not get them.";
+        given_by: Box<Value> = "givenBy": "Who gave it, as the server knows it.";
+        withdrawn: bool = "withdrawn": "Whether the giver has withdrawn it.";
     }
 }
 

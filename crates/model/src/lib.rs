@@ -4,7 +4,9 @@
 
 #![warn(missing_docs)]
 
+pub mod a2ui;
 pub mod audience;
+pub mod branch;
 pub mod cursor;
 pub mod decided_by;
 pub mod envelope;

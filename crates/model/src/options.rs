@@ -44,7 +44,9 @@ impl Effect {
         Some([Self::Allow, Self::Reject, Self::Answer][Self::NAMES.iter().position(|known| *known == name)?])
     }
 
-    const fn as_str(self) -> &'static str {
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
         Self::NAMES[self as usize]
     }
 

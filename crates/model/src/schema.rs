@@ -190,7 +190,7 @@ pub fn problem() -> Value {
         "description": "An error for a client (RFC 9457). Programs branch on `code`; people read `detail`.",
         "type": "object",
         "properties": {
-            "type": { "description": "`urn:proscenium:problem:` and the code.", "type": "string", "pattern": "^urn:proscenium:problem:[a-z0-9_]+$" },
+            "type": { "description": "The address of its explanation: `/docs/reference/problems#` and the code.", "type": "string", "pattern": "^/docs/reference/problems#[a-z0-9_]+$" },
             "title": { "description": "The code in words.", "type": "string", "minLength": 1 },
             "status": { "description": "The HTTP status, also on other transports.", "type": "integer", "minimum": 400, "maximum": 599 },
             "code": { "description": "Stable; what programs branch on. Open to extension.", "type": "string", "pattern": "^[a-z0-9_]+$" },

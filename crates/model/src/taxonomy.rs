@@ -144,8 +144,8 @@ taxonomy! {
         RemoteAgentStatus = "remote_agent_status", FileChange = "file_change", Error = "error", Diagnostic = "diagnostic",
     }
 
-    /// The event type, `type` on the wire: the 52 of seed 003, and Proscenium's own: `control.changed`, `action.reminded`
-    /// and `action.escalated`.
+    /// The event type, `type` on the wire: the 52 of seed 003, and Proscenium's own: `control.changed`, `action.reminded`,
+    /// `action.escalated` and `feedback.given`.
     EventType {
         SessionOpened = "session.opened", SessionHydrated = "session.hydrated", SessionUpdated = "session.updated",
         SessionClosed = "session.closed",
@@ -169,6 +169,7 @@ taxonomy! {
         StateSnapshot = "state.snapshot", StateDelta = "state.delta", MessagesSnapshot = "messages.snapshot",
         DiagnosticChanged = "diagnostic.changed", MetricChanged = "metric.changed",
         ControlChanged = "control.changed", ActionReminded = "action.reminded", ActionEscalated = "action.escalated",
+        FeedbackGiven = "feedback.given",
     }
 }
 
@@ -260,6 +261,7 @@ pub static EVENT_TYPES: &[(EventType, EventDefaults)] = &{
         row(E::ControlChanged, O::Session, S::Run, P::Submitted, U::Composer, K::Archive, A::User),
         row(E::ActionReminded, O::Policy, S::ActionRequest, P::Waiting, U::Hitl, K::Archive, A::User),
         row(E::ActionEscalated, O::Policy, S::ActionRequest, P::Waiting, U::Hitl, K::Archive, A::User),
+        row(E::FeedbackGiven, O::Session, S::Message, P::Unknown, U::Conversation, K::Archive, A::User),
     ]
 };
 
@@ -374,8 +376,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_52_event_types_of_the_seed_and_three_extensions_have_defaults() {
-        assert_eq!(EventType::NAMES.len(), 55);
+    fn the_52_event_types_of_the_seed_and_four_extensions_have_defaults() {
+        assert_eq!(EventType::NAMES.len(), 56);
         let rows: Vec<_> = EVENT_TYPES.iter().map(|(event_type, _)| event_type.as_str()).collect();
         assert_eq!(rows, EventType::NAMES);
     }

@@ -7,7 +7,7 @@
 use super::audience::Audience;
 use super::decided_by::{self, DECIDED_BY, UPDATED_BY};
 use super::envelope::{Draft, Envelope};
-use super::fact::{MemberRef, Payload, RunFact, WaitStepFact};
+use super::fact::{FeedbackFact, MemberRef, Payload, RunFact, WaitStepFact};
 use super::id::EvidenceId;
 use super::options;
 use super::taxonomy::{EventType, Persistence, Phase, Scope, Surface};
@@ -190,8 +190,8 @@ pub fn without_call<'d>(envelope: &Envelope<'d>, reader: Audience) -> Envelope<'
     trimmed
 }
 
-/// `envelope` without the person who decided or changed a session, and without the rule and the receivers of a step, for users. `None`: this
-/// reader gets it as it is.
+/// `envelope` without the person who decided, changed a session or gave feedback, without the words of feedback, and
+/// without the rule and the receivers of a step, for users. `None`: this reader gets it as it is.
 #[must_use]
 pub fn without_person<'d>(envelope: &Envelope<'d>, reader: Audience) -> Option<Envelope<'d>> {
     if reader != Audience::User {
@@ -202,6 +202,15 @@ pub fn without_person<'d>(envelope: &Envelope<'d>, reader: Audience) -> Option<E
         let step = public.draft.to_mut().payload.fact_mut::<WaitStepFact>();
         if let Some(step) = step {
             (step.rule, step.to) = (None, None);
+        }
+        return Some(public);
+    }
+    if let Some(feedback) = envelope.draft.payload.as_fact::<FeedbackFact>() {
+        let given_by = feedback.given_by.as_deref().and_then(|by| decided_by::without_person(by.into()));
+        let mut public = envelope.clone();
+        if let Some(feedback) = public.draft.to_mut().payload.fact_mut::<FeedbackFact>() {
+            feedback.text = None;
+            feedback.given_by = given_by.map(Box::new).or_else(|| feedback.given_by.take());
         }
         return Some(public);
     }

@@ -127,6 +127,12 @@ impl ActivitySet {
         Self { activities, ..set }
     }
 
+    /// The activities alone, in the order in which they appeared.
+    #[must_use]
+    pub fn into_activities(self) -> Vec<Activity> {
+        self.activities
+    }
+
     /// The activities, in the order in which they appeared.
     #[must_use]
     pub fn activities(&self) -> &[Activity] {
@@ -378,6 +384,12 @@ impl Edit<'_> {
         value_at(self.content, pointer)
     }
 
+    /// The current content.
+    #[must_use]
+    pub const fn content(&self) -> &Map<String, Value> {
+        self.content
+    }
+
     /// The current number of members.
     #[must_use]
     pub fn member_count(&self) -> usize {
@@ -567,7 +579,17 @@ impl Edit<'_> {
     /// # Errors
     /// The reason why the patch does not apply. The content is then unchanged.
     pub fn apply(&mut self, patch: &[Value]) -> Result<(), String> {
-        patch::apply(self.content, patch, self.weight.as_deref_mut().map_or(&mut None, |weight| &mut weight.0))?;
+        self.apply_within(patch, patch::CONTENT_BYTES_MAX)
+    }
+
+    /// As [`Self::apply`], to a content of at most `bytes_max`.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn apply_within(&mut self, patch: &[Value], bytes_max: usize) -> Result<(), String> {
+        let mut unknown = None;
+        let known = self.weight.as_deref_mut().map_or(&mut unknown, |weight| &mut weight.0);
+        patch::apply_within(self.content, patch, bytes_max, known)?;
         if !self.change.is_snapshot {
             self.change.operations.extend(patch.iter().cloned().map(ContentOperation::FromSource));
         }

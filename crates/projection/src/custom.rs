@@ -9,6 +9,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::content;
 use super::{FoldState, diagnostics, patch, tool_call};
+use proscenium_model::a2ui::ACTIVITY_TYPE;
 use proscenium_model::fact::{CallFact, StateFact};
 use proscenium_model::{EventType, MessageId, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
@@ -18,7 +19,17 @@ content! {
     "An activity that a source names. The content is the source's, unchanged and never joined. A bare text becomes { text: [ … ] }, and any other value that is not an object becomes { value: … }. If the type and id equal those of our own activity, the type gets the prefix `custom:`.";
 }
 
-pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
+/// What a fact says of an activity that its source names.
+pub(super) struct SourceActivity<'f> {
+    pub kind: &'f str,
+    pub id: &'f str,
+    pub content: Option<&'f Value>,
+    pub patch: Option<&'f Value>,
+    pub replace: Option<bool>,
+}
+
+/// Reads the activity that a fact names, if it names one.
+pub(super) fn with_source_activity(envelope: &EnvelopeView, read: impl FnOnce(SourceActivity<'_>)) {
     use EventType as E;
     let (call, state);
     let (kind, content, patch, replace) = match envelope.event_type {
@@ -34,16 +45,30 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         }
         _ => return,
     };
-    let Some(kind) = kind.filter(|kind| !kind.is_empty() && *kind != tool_call::KIND) else { return };
+    let Some(kind) = kind.filter(|kind| !kind.is_empty()) else { return };
     let call = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
     let Some(id) = call.or_else(|| envelope.ids.message.as_ref().map(MessageId::as_str)) else { return };
+    read(SourceActivity { kind, id, content, patch: patch.filter(|patch| !patch.is_null()), replace });
+}
+
+pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
+    with_source_activity(envelope, |of| {
+        // These have projections of their own.
+        if ![tool_call::KIND, ACTIVITY_TYPE].contains(&of.kind) {
+            fold_activity(envelope, &of, fold);
+        }
+    });
+}
+
+fn fold_activity(envelope: &EnvelopeView, of: &SourceActivity<'_>, fold: &mut FoldState) {
+    let SourceActivity { kind, id, content, patch, replace } = *of;
     let is_known = fold.activities.has_custom(kind, id);
     let mut edit = fold.activities.open_custom(kind, id, Surface::ToolUi, envelope.ids.agent.as_ref());
     if edit.is_discarded() {
         return;
     }
     let Some(content) = content else {
-        let Some(patch) = patch.filter(|patch| !patch.is_null()) else { return };
+        let Some(patch) = patch else { return };
         if let Err(error) = edit.apply(&patch::operations(patch)) {
             let note = json!({ "kind": "patch_not_applied", "activityType": kind, "activityId": id, "error": error });
             diagnostics::add_entry(fold, note);

@@ -26,6 +26,7 @@ mod context;
 mod custom;
 mod diagnostics;
 pub mod envelope_view;
+pub mod feedback;
 mod lifecycle;
 pub mod members;
 pub mod message;
@@ -39,6 +40,7 @@ mod session;
 pub mod source_clock;
 pub mod state;
 mod subject;
+pub mod surface;
 mod task;
 mod team;
 pub mod thought;
@@ -88,6 +90,7 @@ pub static PROJECTIONS: &[Projection] = &[
     Projection { content: &thought::PLAN, fold: thought::plan, close: thought::interrupt_plans, end_rule: EndRule::TEXT },
     Projection { content: &tool_call::CALL, fold: tool_call::fold, close: tool_call::end_all, end_rule: EndRule::CALL },
     Projection { content: &custom::CUSTOM, fold: custom::fold, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { content: &surface::SURFACE, fold: surface::fold, close: keep_open, end_rule: EndRule::SURFACE },
     Projection { content: &action::ACTION, fold: action::fold, close: action::interrupt_all, end_rule: EndRule::ACTION },
     Projection { content: &queue::QUEUE, fold: queue::fold, close: keep_open, end_rule: EndRule::NEVER },
     Projection { content: &task::TASK, fold: task::fold, close: lifecycle::mark_tasks_stale, end_rule: EndRule::WORK },
@@ -188,7 +191,7 @@ struct Saved<'v> {
 }
 
 /// The version of the fold. Increase it with every change of a fold's result: `tests/it/faces.rs` finds most.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 16;
 
 impl View {
     /// Creates the view before the first envelope.
@@ -378,6 +381,34 @@ impl View {
     #[must_use]
     pub fn activities(&self) -> &[Activity] {
         self.state.activities.activities()
+    }
+
+    /// The activities alone, in the order in which they appeared.
+    #[must_use]
+    pub fn into_activities(self) -> Vec<Activity> {
+        self.state.activities.into_activities()
+    }
+
+    /// The activities as a branch has them that leaves the log here: what was open is interrupted.
+    ///
+    /// Without those that are about the session itself: a branch has its own.
+    #[must_use]
+    pub fn into_frozen(mut self) -> Vec<Activity> {
+        let through = self.through;
+        if self.state.is_run && through > Sequence::NONE && !self.state.run.status.is_end() {
+            let received_at = self.activities().iter().map(|activity| activity.updated_at).max().unwrap_or_default();
+            let end = json!({
+                "type": EventType::RunFinished.as_str(), "phase": "interrupted", "surface": "runtime_status",
+                "receivedAt": received_at.to_string(), "payload": { "status": "interrupted" },
+            });
+            self.fold(through.next(), Some(end.to_string().as_bytes()));
+        }
+        let mut frozen = self.state.activities.into_activities();
+        frozen.retain(|activity| ![session::SESSION.kind, queue::QUEUE.kind].contains(&&*activity.kind));
+        for activity in &mut frozen {
+            activity.sequence = activity.sequence.min(through);
+        }
+        frozen
     }
 
     /// The activity of a change.

@@ -35,6 +35,7 @@ impl EndRule {
     ]);
     pub const TEAM: Self = Self("teamPhase", &["done"]);
     pub const ARTIFACT: Self = Self("status", &["failed", "deleted"]);
+    pub const SURFACE: Self = Self("status", &["failed", "deleted"]);
     pub const SESSION: Self = Self("status", &["closed"]);
 
     /// Whether an activity with this content has ended.

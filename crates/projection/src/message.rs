@@ -4,14 +4,14 @@
 //! only the difference changes. Reasoning, tools and approvals are activities of their own; clients interleave them
 //! with parts by `opened`.
 
-use super::activity_set::Edit;
+use super::activity_set::{Activity, Edit};
 use super::envelope_view::{EnvelopeView, FactText};
 use super::members::{
     Any, CLIPPED, Flag, List, Mark, PARTS, REFS, Str, TEXT, TextStatus, TypedContent, WITHHELD, WITHHELD_ABOUT, content,
 };
-use super::{FoldState, carry, list, message_key};
+use super::{FoldState, View, carry, feedback, list, message_key};
 use proscenium_model::fact::{MessagesFact, WordsFact};
-use proscenium_model::{AgentId, EventType, PartId, PartKind, Surface};
+use proscenium_model::{AgentId, EventType, MessageId, PartId, PartKind, Surface};
 use serde_json::{Map, Value, json};
 
 /// The activity type.
@@ -28,6 +28,7 @@ content! {
     "refs": Any, Sometimes, "The references of the whole message.";
     "withheld": Mark, Sometimes, WITHHELD_ABOUT;
     "clipped": Flag, Sometimes, "The message reached its limit of 4096 parts; the log contains further ones.";
+    "feedback": List, Sometimes with feedback::schema(), feedback::FEEDBACK_ABOUT;
 }
 
 /// The members of a part.
@@ -57,8 +58,38 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     match envelope.event_type {
         EventType::TextDelta | EventType::TextFinal => add_words(envelope, &envelope.fact(), fold),
         EventType::MessagesSnapshot => snapshot(envelope, fold),
+        EventType::FeedbackGiven => {
+            let Some(message) = &envelope.ids.message else { return };
+            let id = message_key(fold.teammate(envelope), message.as_str());
+            if let Some(mut edit) = fold.activities.edit(KIND, &id) {
+                feedback::apply(envelope, &mut edit);
+            }
+        }
         _ => {}
     }
+}
+
+/// The author and the id of a message, as facts name them. `None`: it is no message of a fact.
+#[must_use]
+pub fn author_and_id(view: &View, message: &Activity) -> Option<(Option<AgentId>, MessageId)> {
+    let (agent, own) = (message.content.read(AGENT_ID).and_then(|id| AgentId::new(id).ok()), view.run_and_agent().1);
+    let teammate = agent.as_ref().filter(|agent| own.as_ref() != Some(agent));
+    let id = teammate.and_then(|agent| message.id.strip_prefix(agent.as_str())?.strip_prefix('/'));
+    Some((agent, MessageId::new(id.unwrap_or(&message.id)).ok()?))
+}
+
+/// The message that facts name by this author and id.
+#[must_use]
+pub fn message_of<'v>(view: &'v View, agent: Option<&AgentId>, id: &MessageId) -> Option<&'v Activity> {
+    let own = view.run_and_agent().1;
+    let key = message_key(agent.filter(|agent| own.as_ref() != Some(agent)), id.as_str());
+    view.activities().iter().find(|activity| &*activity.kind == KIND && *activity.id == *key)
+}
+
+/// Whether a message has a part of this id.
+#[must_use]
+pub fn has_part(message: &Activity, part: &str) -> bool {
+    message.content.read(PARTS).is_some_and(|parts| parts.iter().any(|known| known.read(part::ID) == Some(part)))
 }
 
 /// Adds what a fact says to its message.

@@ -35,6 +35,16 @@ pub(super) fn operations(patch: &Value) -> Vec<Value> {
 /// # Errors
 /// The reason why the patch does not apply. The content is then unchanged.
 pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value], known: &mut Option<usize>) -> Result<(), String> {
+    apply_within(content, patch, CONTENT_BYTES_MAX, known)
+}
+
+/// As [`apply`], to a content of at most `bytes_max`.
+pub(super) fn apply_within(
+    content: &mut Map<String, Value>,
+    patch: &[Value],
+    bytes_max: usize,
+    known: &mut Option<usize>,
+) -> Result<(), String> {
     for op in patch {
         let is = |member: &str, value: &str| op.get(member).and_then(Value::as_str) == Some(value);
         // Other operations ignore a member `value`.
@@ -50,7 +60,7 @@ pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value], known: &m
         .map_err(|error| format!("The patch is not a JSON Patch: {error}."))?;
     let before = *known.get_or_insert_with(|| object_bytes(content));
     let mut change = PatchRun { document: Value::Object(std::mem::take(content)), ..PatchRun::default() };
-    let outcome = change.apply(parsed).and_then(|()| change.bytes_after(before));
+    let outcome = change.apply(parsed).and_then(|()| change.bytes_after(before, bytes_max));
     if outcome.is_err() {
         change.undo_all();
     }
@@ -208,14 +218,14 @@ impl PatchRun {
     ///
     /// # Errors
     /// The size exceeds the limit.
-    fn bytes_after(&self, before: usize) -> Result<usize, String> {
+    fn bytes_after(&self, before: usize, bytes_max: usize) -> Result<usize, String> {
         let gone = self.undo.iter().map(|undo| match undo {
             Undo::Removed(_, _, Some(value)) | Undo::Replaced(_, value) => json_bytes(value),
             Undo::Removed(_, _, None) | Undo::Inserted(..) => 0,
         });
         let after = (before + self.added).saturating_sub(self.freed + gone.sum::<usize>());
-        if after > CONTENT_BYTES_MAX {
-            return Err(format!("The patch would make the content larger than {CONTENT_BYTES_MAX} bytes, the limit."));
+        if after > bytes_max {
+            return Err(format!("The patch would make the content larger than {bytes_max} bytes, the limit."));
         }
         Ok(after)
     }

@@ -5,7 +5,7 @@ use super::envelope_view::EnvelopeView;
 use super::members::{
     Any, Count, Fits, Flag, List, Mark, Member, MemberType, Object, STALE, Str, WITHHELD, WITHHELD_ABOUT, content, open_set,
 };
-use super::{FoldState, bodies, stated};
+use super::{FoldState, bodies, feedback, stated};
 use proscenium_model::fact::{CallFact, FactFamily, MetricFact, RunFact};
 use proscenium_model::{AgentId, EventType, Phase, RunId, SessionId, Surface, ThreadId, Topology};
 use proscenium_sources::ledger::Status;
@@ -30,6 +30,7 @@ content! {
     "synthetic": Any, Sometimes as SYNTHETIC with Flag::schema(), "The server ended the run, because its runtime was gone.";
     "withheld": Mark, Sometimes, WITHHELD_ABOUT;
     "error": Any, Sometimes as ERROR, "The error of a failed run, from its source: { code?, message }.";
+    "reason": Str, Sometimes as REASON, "Why the run ended, in its source's word.";
     "retryable": Any, Sometimes as RETRYABLE, "Whether the run's owner would accept another attempt, from its source.";
     "result": Any, Sometimes as RESULT, "The run's result, from the fact that ended it.";
     "clipped": Flag, Sometimes, bodies::CLIPPED_ABOUT;
@@ -41,6 +42,7 @@ content! {
     "threadId": Str, Sometimes as THREAD_ID, "The thread of the run.";
     "agentId": Str, Sometimes as AGENT_ID, "The run's own agent. Messages of any other agent are a teammate's.";
     "parentRunId": Str, Sometimes as PARENT_RUN_ID, "The run that started this one.";
+    "feedback": List, Sometimes with feedback::schema(), feedback::FEEDBACK_ABOUT;
     "activitiesOmitted": Flag, Sometimes as ACTIVITIES_OMITTED,
         "The view reached its limit of 20000 activities; the log contains further ones.";
 }
@@ -102,6 +104,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     if !run.status.is_end() {
         bodies::set(&mut edit, Map::new());
         edit.remove(WITHHELD);
+        edit.remove(REASON);
         for past in [ERROR, RETRYABLE, SYNTHETIC, RESULT] {
             edit.remove(past);
         }
@@ -124,6 +127,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         EventType::ToolProgress if envelope.ids.tool_call.is_none() && envelope.fact::<CallFact>().activity_type.is_none() => {
             edit.push_bounded(NOTICES, notice(envelope), NOTICES_MAX);
         }
+        EventType::FeedbackGiven if envelope.ids.message.is_none() => feedback::apply(envelope, &mut edit),
         EventType::MetricChanged => add_usage(&mut edit, USAGE, &envelope.fact::<MetricFact>().usage),
         _ => {}
     }
@@ -172,6 +176,7 @@ fn apply(envelope: &EnvelopeView, fact: &RunFact, edit: &mut Edit<'_>, is_same: 
         _ => {
             edit.set_some(WITHHELD, envelope.is_withheld().then_some(true));
             edit.set_some(ERROR, stated(error.as_deref()));
+            edit.set_some(REASON, envelope.text("reason"));
             edit.set_some(RETRYABLE, stated(retryable.as_deref()));
             edit.set_some(SYNTHETIC, synthetic.map(Value::from));
             edit.set_some(RESULT, stated(result.as_deref()));

@@ -2,6 +2,7 @@
 
 mod limits;
 mod subjects;
+mod surfaces;
 
 use super::*;
 use proscenium_model::RunId;

@@ -36,6 +36,11 @@ content! {
     "loaded": Num, Sometimes as LOADED, "The amount that is done, in the tool's own unit.";
     "total": Num, Sometimes as TOTAL, "The total amount, in the unit of loaded.";
     "message": Str, Sometimes as MESSAGE, "The tool's latest message about its progress.";
+    "kind": Str, Sometimes as TOOL_KIND, "The kind of the tool, in its runtime's words.";
+    "title": Str, Sometimes as TITLE, "What the call does, in the runtime's words for people.";
+    "blocks": List, Sometimes as BLOCKS,
+        "What the call shows, where that is more than one text: texts, diffs and terminals in the form of ACP, at most 100.";
+    "raw_output": Any, Sometimes as RAW_OUTPUT, "The result as the tool gave it, beside output.";
     "reported": Position, Sometimes as REPORTED, "The sequence of the envelope with the tool's first report.";
     "parent_node_id": Str, Sometimes as PARENT_NODE_ID, "The parent node in the tree of calls.";
     "parent_call_id": Str, Sometimes as PARENT_CALL_ID, "The call that made this one.";
@@ -54,6 +59,8 @@ content! {
     "unannounced": Mark, Sometimes as UNANNOUNCED,
         "No fact announced the call's start here: only progress reports mention it.";
     "output_ref": Any, Sometimes as OUTPUT_REF, "The location of the whole output.";
+    "app": Any, Sometimes as APP,
+        "The interface of the tool, of the MCP Apps extension: { resourceUri, mimeType?, visibility? }. The resource is not here.";
     "structured": Any, Sometimes as STRUCTURED, "The result in a form for programs.";
     "error": Object, Sometimes as ERROR, "The error of a failed call.";
     "never_started": Any, Sometimes as NEVER_STARTED, "Whether the call was given up before it ran.";
@@ -100,6 +107,8 @@ const REPORT_MEMBERS: &[&str] = &[
 pub(super) const CHANNELS_MAX: usize = 8;
 /// The most locations of a call; the first ones stay.
 const LOCATIONS_MAX: usize = 100;
+/// The most blocks of a call; the first ones stay.
+const BLOCKS_MAX: usize = 100;
 /// The longest name of an output channel, in bytes.
 const CHANNEL_BYTES_MAX: usize = 256;
 
@@ -164,13 +173,13 @@ fn apply(envelope: &EnvelopeView, fact: &CallFact, edit: &mut Edit<'_>, waits: b
     use EventType as E;
     #[rustfmt::skip]
     let CallFact {
-        tool_name, parent_call, message, awaits, locations,
+        tool_name, kind, title, blocks, raw_output, parent_call, message, awaits, locations,
         input, input_text, state, end_withheld,
         status, progress, loaded, total, reported_name, node, parent_node, reported_parent,
-        channel, text, output_ref,
+        channel, text, output_ref, app,
         output, structured, error, duration_ms, cost_usd, truncated, untrusted, never_started, extra,
         // `reported` has read the activity. `EnvelopeView::is_withheld` reads the mark, and the action its version.
-        activity_type: _, content: _, patch: _, replace: _, withheld: _, question_version: _, kind: _,
+        activity_type: _, content: _, patch: _, replace: _, withheld: _, question_version: _,
     } = fact;
     if is_report(&envelope.event_type) {
         edit.set_some(MESSAGE, message.as_deref());
@@ -185,7 +194,11 @@ fn apply(envelope: &EnvelopeView, fact: &CallFact, edit: &mut Edit<'_>, waits: b
     edit.set_some(TOOL_NAME, tool_name.as_deref().filter(|name| !name.is_empty()));
     let parent = envelope.related("parentToolCallId").map_or(parent_call.as_deref(), Value::as_str);
     edit.set_some(PARENT_CALL_ID, parent);
+    edit.set_some(TOOL_KIND, kind.as_deref());
+    edit.set_some(TITLE, title.as_deref());
     set_locations(envelope, edit, locations.as_deref());
+    set_blocks(envelope, edit, blocks.as_deref());
+    edit.set_some(APP, stated(app.as_deref()));
     if !is_report(&envelope.event_type) {
         edit.set_some(SOURCE_CALL_ID, envelope.text("sourceToolCallId"));
         if envelope.event_type == E::ToolStarted || !is_end(&envelope.event_type) && !has_ended(edit) {
@@ -229,6 +242,7 @@ fn apply(envelope: &EnvelopeView, fact: &CallFact, edit: &mut Edit<'_>, waits: b
             let mark = |flag: Option<bool>, name: &str| flag.map(Value::Bool).or_else(|| stated(extra.get(name)));
             edit.set_some(OUTPUT, output.as_deref().cloned());
             edit.set_some(STRUCTURED, stated(structured.as_deref()));
+            edit.set_some(RAW_OUTPUT, stated(raw_output.as_deref()));
             edit.set_some(COST_USD, cost_usd.clone());
             edit.set_some(TRUNCATED, stated(truncated.as_deref()));
             edit.set_some(UNTRUSTED, mark(*untrusted, "untrusted"));
@@ -239,7 +253,11 @@ fn apply(envelope: &EnvelopeView, fact: &CallFact, edit: &mut Edit<'_>, waits: b
                 edit.set_some(NEVER_STARTED, mark(*never_started, "neverStarted"));
             }
             let error = if error.as_ref().is_some_and(|error| error.is_string()) { "error/message" } else { "error" };
-            bodies::carry(envelope, edit, &[("output", "output"), ("structured", "structured"), ("error", error)]);
+            bodies::carry(
+                envelope,
+                edit,
+                &[("output", "output"), ("structured", "structured"), ("rawOutput", "raw_output"), ("error", error)],
+            );
             set_output_ref(envelope, edit, output_ref.as_deref());
         }
         _ => {
@@ -349,6 +367,16 @@ fn set_locations(envelope: &EnvelopeView, edit: &mut Edit<'_>, locations: Option
         false => edit.set(LOCATIONS, locations.iter().take(LOCATIONS_MAX).cloned().collect::<Vec<_>>()),
     }
     bodies::carry(envelope, edit, &[("locations", "locations")]);
+}
+
+/// Sets what the call shows beside its output. An empty list removes it, and a value that is no list counts as none.
+fn set_blocks(envelope: &EnvelopeView, edit: &mut Edit<'_>, blocks: Option<&Value>) {
+    let Some(blocks) = blocks.and_then(Value::as_array).filter(|_| !envelope.is_withheld()) else { return };
+    match blocks.is_empty() {
+        true => edit.remove(BLOCKS),
+        false => edit.set(BLOCKS, blocks.iter().take(BLOCKS_MAX).cloned().collect::<Vec<_>>()),
+    }
+    bodies::carry(envelope, edit, &[("blocks", "blocks")]);
 }
 
 fn args(envelope: &EnvelopeView, edit: &mut Edit<'_>, input: Option<&Value>, chunk: Option<&str>, state: Option<&str>) {

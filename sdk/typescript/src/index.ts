@@ -1,7 +1,6 @@
 /** Proscenium's client. Its reading half is the client that the server serves to pages. */
 
 export * from "./client/index.js";
-export type * from "./client/types.js";
 export { currentCall, ToolCall, type PatchOperation, type ProgressStatus } from "./calls.js";
 export { ProsceniumChatTransport, type ChatHistory, type ChatTransportOptions } from "./chat-transport.js";
 export {

@@ -56,6 +56,7 @@ export type EventType =
   | "control.changed"
   | "action.reminded"
   | "action.escalated"
+  | "feedback.given"
   | (string & {});
 
 export type Owner =
@@ -198,6 +199,12 @@ export interface CallPayload {
   toolName?: string | undefined;
   /** The kind of the tool, in its runtime's words. */
   kind?: string | undefined;
+  /** The result as the tool gave it, beside one for readers. */
+  rawOutput?: unknown;
+  /** What the call does, in the runtime's words for people. */
+  title?: string | undefined;
+  /** What the call shows, where that is more than one text: the content of an ACP call, as its source has it. */
+  blocks?: unknown;
   /** The files that the call touches: `[{path, line?}]`. An empty list: no file. */
   locations?: unknown;
   /** The whole arguments. */
@@ -216,6 +223,8 @@ export interface CallPayload {
   loaded?: number | undefined;
   /** The whole amount of the work. */
   total?: number | undefined;
+  /** The interface of the tool (MCP Apps): `{resourceUri, mimeType?, visibility?}`. */
+  app?: unknown;
   /** Who supplies the result, if not the run. */
   awaits?: string | undefined;
   /** The type of the activity that the tool reports. */
@@ -476,6 +485,21 @@ export interface WaitstepPayload {
   rule?: string | undefined;
   /** The receivers that the rule names. Users do not get them. */
   to?: unknown;
+  [member: string]: unknown;
+}
+
+/** What a person says of a message or a run. Only the server writes it. */
+export interface FeedbackPayload {
+  /** The feedback. Later feedback of its giver about the same message or run replaces it. */
+  feedbackId?: string | undefined;
+  /** `up` or `down`; absent if the giver gave words alone, or has withdrawn the feedback. */
+  thumb?: string | undefined;
+  /** The words of the giver. Users do not get them. */
+  text?: string | undefined;
+  /** Who gave it, as the server knows it. */
+  givenBy?: unknown;
+  /** Whether the giver has withdrawn it. */
+  withdrawn?: boolean | undefined;
   [member: string]: unknown;
 }
 

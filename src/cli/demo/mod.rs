@@ -25,6 +25,7 @@ mod story;
 mod visitor;
 
 use super::Endpoint;
+use super::documentation::DOCUMENTATION;
 use api::Api;
 use control_router::ControlRouter;
 use proscenium::config::DEFAULT_LISTEN;
@@ -171,7 +172,7 @@ pub async fn run(demo: Demo, environment: Environment, stop: impl Future<Output 
         stale_after: STALENESS_LIMITS.stale_after.mul_f64(slowness),
         settle_after: STALENESS_LIMITS.settle_after.mul_f64(slowness),
     };
-    let server = server.with_hosts(hosts).with_staleness_limits(limits);
+    let server = server.with_documentation(DOCUMENTATION).with_hosts(hosts).with_staleness_limits(limits);
     let url = format!("http://{address}");
     // A closed standard output only loses the instructions.
     let _ = print_instructions(&url, directory.0.path(), demo.unattended);

@@ -1,7 +1,9 @@
 //! Renders envelopes as text.
 
-use crate::cli::screen::{LineStyle, Screen, ToolProgress};
-use serde_json::{Map, Value};
+use super::event::Event;
+use super::words::words;
+use crate::cli::screen::{LineStyle, Screen, ToolProgress, one_line};
+use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
@@ -11,8 +13,10 @@ use std::io;
 const STREAMED_PARTS_MAX: usize = 64;
 /// The maximum number of running tools whose names are kept.
 const TOOLS_MAX: usize = 256;
-/// The length of a shortened body on a terminal, in characters.
-const SHORT_BODY_CHARS: usize = 100;
+/// What a line of a terminal has besides a body, in columns: a sign and a short name.
+const LINE_START_COLUMNS: usize = 24;
+/// The least length of a shortened body on a terminal, in columns.
+const BODY_COLUMNS_MIN: usize = 40;
 
 /// Renders envelopes as text, and keeps the state that this needs.
 #[derive(Default)]
@@ -65,29 +69,6 @@ struct StreamedPart {
     text: String,
 }
 
-/// Accessors for an envelope.
-pub struct Event<'e>(pub &'e Map<String, Value>);
-
-impl<'e> Event<'e> {
-    fn id(&self, member: &str) -> &'e str {
-        self.0.get(member).and_then(Value::as_str).unwrap_or("")
-    }
-
-    fn payload(&self, member: &str) -> Option<&'e Value> {
-        self.0.get("payload")?.get(member)
-    }
-
-    fn text(&self, member: &str) -> &'e str {
-        self.payload(member).and_then(Value::as_str).unwrap_or("")
-    }
-
-    /// Returns the code and the message of an error.
-    fn error(&self) -> String {
-        let text = |member: &str| self.payload("error").and_then(|error| error.get(member)).and_then(Value::as_str);
-        [text("code"), text("message")].into_iter().flatten().collect::<Vec<_>>().join(": ")
-    }
-}
-
 impl Renderer {
     pub fn render(&mut self, event: &Event<'_>, screen: &mut Screen) -> io::Result<()> {
         match event.id("type") {
@@ -116,9 +97,9 @@ impl Renderer {
             "run.status" => self.render_status(event, screen),
             "run.failed" => screen.line(LineStyle::Failure, &format!("● failed: {}", event.error())),
             "run.finished" => screen.line(LineStyle::Info, &format!("● finished: {}", event.id("phase"))),
-            other => {
-                let payload = shorten(event.0.get("payload"), screen);
-                screen.line(LineStyle::Dim, &format!("· {other} {payload}"))
+            _ => {
+                let words = shorten(Some(&words(event).into()), screen);
+                screen.line(LineStyle::Dim, &format!("· {words}"))
             }
         }
     }
@@ -293,17 +274,15 @@ fn last_line(text: &str) -> &str {
     text.trim_end().lines().last().unwrap_or("")
 }
 
-/// Formats a body on one line, and shortens it on a terminal.
+/// Formats a body on one line, and shortens it to the width of a terminal.
 ///
 /// Programs read piped output, and half of a JSON text is not JSON.
 fn shorten(value: Option<&Value>, screen: &Screen) -> String {
     let text = match value {
         None | Some(Value::Null) => return String::new(),
-        Some(Value::String(text)) => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        Some(Value::String(text)) => one_line(text),
         Some(other) => other.to_string(),
     };
-    match text.char_indices().nth(SHORT_BODY_CHARS).filter(|_| screen.is_live()) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
-    }
+    let Some(columns) = screen.columns() else { return text };
+    console::truncate_str(&text, columns.saturating_sub(LINE_START_COLUMNS).max(BODY_COLUMNS_MIN), "…").into_owned()
 }

@@ -9,15 +9,16 @@
 use super::tail::Log;
 use crate::log::active_runs::ActiveRuns;
 use crate::log::deadlines::Deadlines;
-use crate::log::list_changes::{ListChange, ListChanges};
-use crate::log::marks;
+use crate::log::list_changes::{ChangedRun, ListChange, ListChanges, differs};
 use crate::log::pending_actions::{PendingActions, Replaced};
 use crate::log::queues::Queues;
+use crate::log::run_index::RunIndex;
 use crate::log::server_state::ServerState;
 use crate::log::sessions::{ANCESTORS_MAX, AffectedWatchers, Sessions, session_of};
 use crate::log::status_changes::StatusChanges;
 use crate::log::summary::Summary;
-use crate::log::{LogId, PlacedAppend, Store, StoreError};
+use crate::log::{LogId, LogKind, PlacedAppend, Store, StoreError};
+use crate::log::{holds, marks};
 use crate::model::{Epoch, RunId, SessionId};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -30,6 +31,7 @@ pub(super) struct Applier {
     /// Existing logs: logs of runs, and sessions' own logs, without the server's.
     logs: AtomicU64,
     sessions: Sessions,
+    runs: RunIndex,
     active_runs: ActiveRuns,
     deadlines: Deadlines,
     pending_actions: PendingActions,
@@ -66,13 +68,17 @@ impl Applier {
         }
         let (logs, active_runs) = (AtomicU64::new(0), ActiveRuns::default());
         let (deadlines, pending_actions, queues) = (Deadlines::default(), PendingActions::default(), Queues::default());
-        let add = |log: &LogId, summary: Option<&Summary>| {
+        let runs = RunIndex::default();
+        let add = |log: &LogId, created: u64, summary: Option<&Summary>| {
             logs.fetch_add(u64::from(!log.is_of_server()), Ordering::Relaxed);
             if let Some(summary) = summary {
                 active_runs.apply(log, None, summary);
                 deadlines.apply(log, None, summary);
                 pending_actions.apply(log, summary);
                 queues.apply(log, None, summary);
+                if let LogId::Run(run) = log {
+                    runs.apply(created, run, None, summary);
+                }
             }
         };
         let sessions = Sessions::load(store, add)?;
@@ -87,6 +93,7 @@ impl Applier {
             store_epoch,
             logs,
             sessions,
+            runs,
             active_runs,
             deadlines,
             pending_actions,
@@ -107,7 +114,8 @@ impl Applier {
         if log.id.is_of_server() {
             for placed in appends {
                 self.server_state.apply(&placed.append.state);
-                let marked = placed.append.state.iter().filter_map(|(key, _)| marks::session_of(key)).map(ListChange::Session);
+                let sessions = |key: &[u8]| marks::session_of(key).or_else(|| holds::session_of(key));
+                let marked = placed.append.state.iter().filter_map(|(key, _)| sessions(key)).map(ListChange::Session);
                 self.list_changes.record(placed.place.position, marked);
             }
         }
@@ -133,6 +141,7 @@ impl Applier {
         self.deadlines.apply(&log.id, before, now);
         let replaced = self.pending_actions.apply(&log.id, now);
         self.queues.apply(&log.id, before, now);
+        let run = self.apply_run(&log.id, number, before, now);
         // The sessions whose counts change: before the log's session gets another parent, and afterwards.
         let moves = replaced.is_some() || before.is_some_and(|before| before.parent_session_id != now.parent_session_id);
         let depth = if moves { ANCESTORS_MAX } else { 0 };
@@ -142,23 +151,38 @@ impl Applier {
             changed.extend(self.session_and_ancestors(&log.id, now, depth));
         }
         let asking = (!now.run.pending.is_empty()).then(|| ListChange::AskingLog(log.id.clone()));
-        self.record_changes(position, changed, replaced.unwrap_or_default(), asking);
+        self.record_changes(position, changed, replaced.unwrap_or_default(), asking.into_iter().chain(run));
+    }
+
+    /// Updates the row of a run. Returns the change for lists of runs, if they show the run otherwise.
+    fn apply_run(&self, log: &LogId, number: u64, before: Option<&Summary>, now: &Summary) -> Option<ListChange> {
+        let LogId::Run(run) = log else { return None };
+        self.runs.apply(number, run, before, now);
+        let is_news = before.is_none_or(|before| differs(before, now));
+        is_news.then(|| ListChange::Run(Arc::new(ChangedRun::of(number, run, now))))
     }
 
     /// The session of a log and up to `depth` of its ancestors, as changes.
     fn session_and_ancestors(&self, log: &LogId, summary: &Summary, depth: usize) -> Vec<ListChange> {
         let above = |session: &SessionId| self.sessions.parent_of(session);
         let sessions = std::iter::successors(session_of(log, summary).cloned(), above).take(1 + depth);
-        sessions.map(ListChange::Session).collect()
+        // A list shows the branches of a tree as one entry.
+        sessions.map(|session| ListChange::Session(self.sessions.root_of(&session))).collect()
     }
 
     /// Records what has changed for the readers of lists, and wakes the messages that may have become free.
-    fn record_changes(&self, position: u64, changed: Vec<ListChange>, replaced: Replaced, asking: Option<ListChange>) {
+    fn record_changes(
+        &self,
+        position: u64,
+        changed: Vec<ListChange>,
+        replaced: Replaced,
+        of_log: impl Iterator<Item = ListChange>,
+    ) {
         if let Some(scope) = replaced.freed {
             self.queues.wake(&scope);
         }
         let closed = replaced.closed.into_iter().map(ListChange::Closed);
-        self.list_changes.record(position, closed.chain(asking).chain(changed));
+        self.list_changes.record(position, closed.chain(of_log).chain(changed));
     }
 
     /// Makes the position of a commit visible, after its tails and the sets of logs that it changed.
@@ -175,14 +199,21 @@ impl Applier {
 
     /// Applies the erasure of a log, which is then open like one that was never written.
     ///
-    /// `log` is `None` if its summary could not be read. Such a log is in no list.
-    pub fn erase(&self, id: &LogId, log: Option<&Log>, moved: &mut Moved) {
+    /// `number` is the log's place in the order of creation. `log` is `None` if its summary could not be read. Such a log is
+    /// in no list.
+    pub fn erase(&self, id: &LogId, number: u64, log: Option<&Log>, moved: &mut Moved) {
         self.logs.fetch_sub(1, Ordering::Relaxed);
         let mut changed = Vec::new();
         if let Some(log) = log {
             let last = log.reset().summary;
             changed = self.session_and_ancestors(id, &last, ANCESTORS_MAX);
             moved.affected.extend(self.sessions.forget(id, &last));
+            if let LogId::Run(run) = id {
+                changed.push(ListChange::Run(Arc::new(ChangedRun::of(number, run, &last))));
+            }
+        }
+        if id.kind() == LogKind::Run {
+            self.runs.forget(number);
         }
         self.exclude(id, changed);
     }
@@ -197,7 +228,7 @@ impl Applier {
         self.deadlines.forget(log);
         self.queues.forget(log);
         let replaced = self.pending_actions.forget(log);
-        self.record_changes(self.position() + 1, changed, replaced, None);
+        self.record_changes(self.position() + 1, changed, replaced, std::iter::empty());
     }
 
     /// The position up to which everything is visible.
@@ -218,6 +249,11 @@ impl Applier {
     /// The index of sessions.
     pub const fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// The index of runs.
+    pub const fn runs(&self) -> &RunIndex {
+        &self.runs
     }
 
     /// The active runs, unordered.

@@ -27,12 +27,14 @@ pub use leadership::Leadership;
 pub use orderer::{Follow, OrderedGroup, Orderer, StoreOnly};
 pub use tail::{Connected, Log, Tail};
 
+use super::archive::{ARCHIVE, Archive, ArchiveEntry, ArchivedStore};
 use super::deadlines::Deadlines;
 use super::journal::{Journal, JournalState};
 use super::list_changes::ListChanges;
 use super::pending_actions::PendingActions;
 use super::queues::Queues;
 use super::row::{Row, Rows};
+use super::run_index::RunIndex;
 use super::server_state::ServerState;
 use super::sessions::Sessions;
 use super::status_changes::StatusChanges;
@@ -53,6 +55,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 /// All logs of one store.
 pub struct Logs {
     store: Arc<dyn Store>,
+    archive: Arc<Archive>,
     journal: Arc<dyn JournalState>,
     open: Arc<OpenLogs>,
     applier: Arc<Applier>,
@@ -66,10 +69,11 @@ pub struct Logs {
 /// Threads that may block on the store at once, by kind of work.
 ///
 /// The kinds are the state of single logs; pages and look-ups; and work that reads page after page. Readers use the
-/// last two; a writer that opens its log needs only the first.
+/// last two; a writer that opens its log needs only the first. The index of texts has a thread of its own.
 const STATE_THREADS: usize = 2;
 const READ_THREADS: usize = 4;
 const LONG_THREADS: usize = 2;
+const INDEX_THREADS: usize = 1;
 
 /// The most logs that one of these threads loads in a row.
 const LOADS_AT_ONCE: usize = 256;
@@ -78,13 +82,14 @@ const LOADS_AT_ONCE: usize = 256;
 const REWRITE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The sum of these threads. In a runtime with fewer threads for blocking work, readers stall writers.
-pub const STORE_THREADS: usize = STATE_THREADS + READ_THREADS + LONG_THREADS;
+pub const STORE_THREADS: usize = STATE_THREADS + READ_THREADS + LONG_THREADS + INDEX_THREADS;
 
 /// Limits on blocking work, so that one kind of work never takes the threads of another.
 struct BlockingLimits {
     state: Arc<Semaphore>,
     reads: Arc<Semaphore>,
     long: Arc<Semaphore>,
+    index: Arc<Semaphore>,
 }
 
 /// The exclusive right to rewrite a log's history; see [`Logs::begin_rewrite`]. Dropping it gives up the right.
@@ -95,8 +100,9 @@ pub struct HistoryRewrite {
 
 impl Default for BlockingLimits {
     fn default() -> Self {
-        let [state, reads, long] = [STATE_THREADS, READ_THREADS, LONG_THREADS].map(|threads| Arc::new(Semaphore::new(threads)));
-        Self { state, reads, long }
+        let threads = [STATE_THREADS, READ_THREADS, LONG_THREADS, INDEX_THREADS];
+        let [state, reads, long, index] = threads.map(|threads| Arc::new(Semaphore::new(threads)));
+        Self { state, reads, long, index }
     }
 }
 
@@ -114,7 +120,23 @@ impl Logs {
         store: impl Store,
         journal: Arc<J>,
     ) -> Result<(Arc<Self>, mpsc::UnboundedReceiver<CommittedGroup>), StoreError> {
-        let store: Arc<dyn Store> = Arc::new(store);
+        Self::open_with(store, journal, Archive::none())
+    }
+
+    /// The same, with the archive that has the rows of some logs.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    ///
+    /// # Panics
+    /// As [`Self::open`].
+    pub fn open_with<J: Journal>(
+        store: impl Store,
+        journal: Arc<J>,
+        archive: Archive,
+    ) -> Result<(Arc<Self>, mpsc::UnboundedReceiver<CommittedGroup>), StoreError> {
+        let archive = Arc::new(archive);
+        let store: Arc<dyn Store> = Arc::new(ArchivedStore::new(store, archive.clone()));
         let (counts, open) = (Arc::<CommitCounters>::default(), Arc::<OpenLogs>::default());
         let queue = Arc::<CommitQueue>::default();
         let (groups, outbox) = mpsc::unbounded_channel();
@@ -152,7 +174,7 @@ impl Logs {
             let follow = std::thread::Builder::new().name("journal-watch".into()).spawn(move || watch_others(others, wake));
             follow.expect("the operating system can start a thread");
         }
-        Ok((Arc::new(Self { store, journal, open, applier, queue, failure, counts, blocking, leadership }), outbox))
+        Ok((Arc::new(Self { store, archive, journal, open, applier, queue, failure, counts, blocking, leadership }), outbox))
     }
 
     /// Whether this process appends to the journal, and the last leader of the cluster.
@@ -270,6 +292,12 @@ impl Logs {
         self.applier.sessions()
     }
 
+    /// The index of runs. It contains every visible run.
+    #[must_use]
+    pub fn runs(&self) -> &RunIndex {
+        self.applier.runs()
+    }
+
     /// The active runs: runs that no user decision holds up.
     #[must_use]
     pub fn active_runs(&self) -> Vec<RunId> {
@@ -288,7 +316,7 @@ impl Logs {
         self.applier.pending_actions()
     }
 
-    /// What has changed in the lists of sessions and of pending actions.
+    /// What has changed in the lists of sessions, of runs and of pending actions.
     #[must_use]
     pub fn list_changes(&self) -> &ListChanges {
         self.applier.list_changes()
@@ -428,6 +456,12 @@ impl Logs {
         blocking(&self.blocking.long, move || job(&*store)).await
     }
 
+    /// Runs a `job` of the index of texts on the store, one at a time.
+    pub async fn index<T: Send + 'static>(&self, job: impl FnOnce(&dyn Store) -> T + Send + 'static) -> T {
+        let store = self.store.clone();
+        blocking(&self.blocking.index, move || job(&*store)).await
+    }
+
     /// Waits for a thread, and for readers that hold [the history lock](Log::lock_history), to rewrite a log's history.
     ///
     /// The log's writer works on meanwhile: this may take as long as a deep fold.
@@ -483,11 +517,41 @@ impl Logs {
         self.request_erasure(log.id.clone(), Some(log.clone())).await
     }
 
+    /// The archive of this server.
+    #[must_use]
+    pub const fn archive(&self) -> &Arc<Archive> {
+        &self.archive
+    }
+
     async fn request_erasure(&self, id: LogId, log: Option<Arc<Log>>) -> Result<(), StoreError> {
+        // First: an erasure that has succeeded has left nothing.
+        self.delete_archived(&id).await?;
         let (done, answer) = oneshot::channel();
         let is_queued = self.queue.push(Request::Rewrite(Rewrite::Erase { id, log, done }));
         let answer = if is_queued { answer.await.ok() } else { None };
         answer.unwrap_or_else(|| Err(self.end_of_committer()))
+    }
+
+    /// Deletes the object of an archived log.
+    async fn delete_archived(&self, id: &LogId) -> Result<(), StoreError> {
+        let (store, of) = (self.store.clone(), id.clone());
+        let entry = move || match store.head(&of)? {
+            Some(head) => store.entry(&of, head.epoch, ARCHIVE),
+            None => Ok(None),
+        };
+        let Some(entry) = blocking(&self.blocking.state, entry).await? else { return Ok(()) };
+        match ArchiveEntry::read(id, &entry) {
+            Ok(entry) if self.archive.is_open() => self.archive.delete(id, &entry.object).await,
+            Ok(ArchiveEntry { object, .. }) => {
+                tracing::warn!(log = %id, object, "without --archive-to, the object of an erased run stays where it is");
+                Ok(())
+            }
+            // A sweep deletes what no run names.
+            Err(error) => {
+                tracing::warn!(%error, "an erased run was archived, and it is unknown where");
+                Ok(())
+            }
+        }
     }
 
     /// Why the committer answers no more requests.
@@ -550,7 +614,7 @@ impl Logs {
         }
     }
 
-    /// Makes the committer panic at the next append; for tests.
+    /// Makes the committer panic at the next append of a run or a session; for tests.
     #[doc(hidden)]
     pub fn panic_in_committer(&self) {
         self.queue.panics.store(true, Ordering::Relaxed);
@@ -600,13 +664,14 @@ impl Logs {
         self.store.remains()
     }
 
-    /// Removes what erasures have left in tables and in the journal of this machine. `false`: the journal is one that
-    /// others follow, and [`Self::forget_remains`] ends the pass once it has none of it.
+    /// Removes what erasures have left in tables and in the journal of this machine: `remains`, from [`Self::remains`].
+    ///
+    /// `false`: the journal is one that others follow, and [`Self::forget_remains`] ends the pass once it has none of it.
     ///
     /// # Errors
     /// [`StoreError`] from the store and the journal.
-    pub async fn purge(&self) -> Result<bool, StoreError> {
-        let (remains, journal) = (self.remains(), self.journal.clone());
+    pub async fn purge(&self, remains: Remains) -> Result<bool, StoreError> {
+        let journal = self.journal.clone();
         // Before the tables have what was committed so far: what is committed meanwhile must keep no file alive.
         blocking(&self.blocking.state, move || journal.rotate()).await?;
         self.store.begin_rewrite();

@@ -158,20 +158,21 @@ impl<S: Store + ?Sized, J: Journal, F: Follow<S>> Orderer<S, J, F> {
         .await
     }
 
-    /// Orders the erasure of a log, durably in every sync mode, and applies it. `false` for a log that does not exist.
+    /// Orders the erasure of a log, durably in every sync mode, and applies it. Returns the log's place in the order of
+    /// creation; `None` for a log that does not exist.
     ///
     /// # Errors
     /// As [`Self::append`].
-    pub async fn erase(&self, log: &LogId) -> Result<bool, StoreError> {
+    pub async fn erase(&self, log: &LogId) -> Result<Option<u64>, StoreError> {
         let erased = self.order(|store| {
             let head = store.head(log)?;
-            Ok(head.map(|head| ((), Commit::Erasure { number: head.number, log: log.clone() })))
+            Ok(head.map(|LogHead { number, .. }| (number, Commit::Erasure { number, log: log.clone() })))
         });
-        let is_erased = erased.await?.is_some();
-        if is_erased {
+        let erased = erased.await?;
+        if erased.is_some() {
             self.journal.flush().await?;
         }
-        Ok(is_erased)
+        Ok(erased)
     }
 
     /// Orders the commit that `plan` makes of what the store has, if it makes one.

@@ -56,8 +56,8 @@ impl StoreInspection {
             Ok(found) => found,
             Err(error) => return file_defect(&error, dir, dir).map(|finding| Err(vec![finding])).ok_or(error),
         };
-        let (is_current, format) = (found == Some(format::CURRENT), found.unwrap_or(format::FIRST));
-        let (trees, locked, entries) = match is_current {
+        let format = found.unwrap_or(format::FIRST);
+        let (trees, locked, entries) = match format >= format::FIRST_WITH_TREES {
             true => (dir.join(TREES_DIR), dir.join(JOURNAL_DIR), format::ENTRIES),
             false => (migrate::old_tables(dir), dir.to_owned(), format::OLD_ENTRIES),
         };
@@ -299,7 +299,7 @@ mod tests {
             expected: Sequence(expected),
             last: Sequence(expected + 1),
             rows: Bytes::from("rows"),
-            blobs: vec![Blob { id, meta: Bytes::new(), body: Bytes::new() }],
+            blobs: vec![Blob { id, meta: Bytes::from("m"), body: Bytes::new() }],
             state: vec![(Bytes::from_static(META), Some(Bytes::from("{}")))],
         }
     }

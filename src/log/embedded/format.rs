@@ -13,14 +13,15 @@
 //! The number increases when an older version could not read what this one writes. So a migration always keeps a copy
 //! of the directory, even if it rewrites nothing: without the copy, no older version could be started again.
 //!
-//! Formats 1 and 2 have the same files: this version reads every entry of 0.1.0, and saves it in the new form with the
-//! next append to its log. The module `migrate` makes format 3 of them.
+//! Formats 1 and 2 have the same files, and so have 3 and 4: this version reads every entry of 0.1.0, and saves it in the
+//! new form with the next append to its log. The module `migrate` makes the current format of all of them.
 //!
 //! | format | since | difference |
 //! | --- | --- | --- |
 //! | 1 | 0.1.0 | |
 //! | 2 | 0.2.0 | held text in parts, counts of unread items, calls without a start, the format file itself |
 //! | 3 | after 0.2.0 | a journal of its own, and trees without one; compressed blocks; states without the names of their fields |
+//! | 4 | 0.3.0 | logs whose rows lie on object storage; entries of erasures, holds and branches, which older versions pass over |
 
 use super::{StoreError, in_path, sync_dir};
 use std::collections::HashSet;
@@ -30,7 +31,9 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The format that this version writes.
-pub const CURRENT: u32 = 3;
+pub const CURRENT: u32 = 4;
+/// The first format with the current files.
+pub const FIRST_WITH_TREES: u32 = 3;
 /// The format of directories without a format file.
 pub const FIRST: u32 = 1;
 /// The file's name in the data directory.
@@ -143,7 +146,7 @@ pub fn keep_copy(dir: &Path, number: u32, immutable: &HashSet<PathBuf>) -> Resul
         fs::remove_dir_all(&part).map_err(failed)?;
     }
     let mut plan = CopyPlan { immutable, links: true, dirs: vec![PathBuf::new()], files: Vec::new() };
-    for entry in OLD_ENTRIES {
+    for entry in if number < FIRST_WITH_TREES { OLD_ENTRIES } else { ENTRIES } {
         plan.add(dir, Path::new(entry)).map_err(failed)?;
     }
     plan.apply(dir, &part)?;
@@ -268,7 +271,7 @@ mod tests {
         }
         fs::write(&path, encode(CURRENT + 1, "9.8.7")).unwrap();
         let error = read(dir.path()).unwrap_err().to_string();
-        for part in ["store format 4", "Proscenium 9.8.7", env!("CARGO_PKG_VERSION"), "formats 1 to 3", "format-N"] {
+        for part in ["store format 5", "Proscenium 9.8.7", env!("CARGO_PKG_VERSION"), "formats 1 to 4", "format-N"] {
             assert!(error.contains(part), "{part}: {error}");
         }
     }

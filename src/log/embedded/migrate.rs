@@ -1,8 +1,11 @@
-//! From the formats 1 and 2 to the current one: the trees of the former engine become this store's trees.
+//! From older formats to the current one.
+//!
+//! Format 3 has the files of the current one, which only gets another number. Of formats 1 and 2, the trees of the former
+//! engine become this store's trees.
 //!
 //! ```text
 //! data directory, formats 1 and 2     format  tail  log/{version, N.jnl, keyspaces/N/…}
-//! data directory, format 3            format  journal/{tail, N.seg}  trees/{rows, index, state, names, bodies}/…
+//! data directory, formats 3 and 4     format  journal/{tail, N.seg}  trees/{rows, index, state, names, bodies}/…
 //! ```
 //!
 //! The former engine is a layer over the same trees: it keeps a journal, and its tables have the same form. So it is
@@ -13,7 +16,7 @@
 //! that became tables, and the next start migrates again. The copy that stays is the way back.
 
 use super::trees::{Batch, TreeName, Trees};
-use super::{KeepCopy, TREES_DIR, engine_error, format, in_path, sync_dir, tables};
+use super::{JOURNAL_DIR, KeepCopy, TREES_DIR, engine_error, format, in_path, sync_dir, tables};
 use crate::log::journal::tail::{self, TailFile};
 use crate::log::{Mark, StoreError};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
@@ -62,11 +65,7 @@ pub fn migrate(dir: &Path, found: Option<u32>, verify_bytes_max: u64, keep_copy:
     let files = tables::check(&old_tables(dir), verify_bytes_max)?;
     if keep_copy == KeepCopy::Yes {
         announce(2, "it is copied");
-        let copy = format::keep_copy(dir, found, &files)?;
-        tracing::warn!(
-            from = found, to = format::CURRENT, copy = %copy.display(),
-            "the store is migrated; the copy of its older format stays until you delete it"
-        );
+        keep(dir, found, &files)?;
     }
     announce(3, "its journals become tables");
     let old = OldStore::open(&engine)?;
@@ -90,6 +89,29 @@ pub fn migrate(dir: &Path, found: Option<u32>, verify_bytes_max: u64, keep_copy:
     fs::rename(&part, dir.join(TREES_DIR)).map_err(|e| failed(&part, &e))?;
     sync_dir(dir)?;
     format::write_current(dir)
+}
+
+/// Gives the store in `dir`, which has the current files and the older format `found`, the number of the current format.
+///
+/// # Errors
+/// `Locked`, `Corrupt`, `Failed`.
+pub fn renumber(dir: &Path, found: u32, verify_bytes_max: u64, keep_copy: KeepCopy) -> Result<(), StoreError> {
+    let _lock = TailFile::lock(&dir.join(JOURNAL_DIR))?;
+    let files = tables::check(&dir.join(TREES_DIR), verify_bytes_max)?;
+    if keep_copy == KeepCopy::Yes {
+        keep(dir, found, &files)?;
+    }
+    format::write_current(dir)
+}
+
+/// Keeps a copy of the store as it is, as the way back.
+fn keep(dir: &Path, found: u32, files: &HashSet<PathBuf>) -> Result<(), StoreError> {
+    let copy = format::keep_copy(dir, found, files)?;
+    tracing::warn!(
+        from = found, to = format::CURRENT, copy = %copy.display(),
+        "the store is migrated; the copy of its older format stays until you delete it"
+    );
+    Ok(())
 }
 
 /// Logs that a step begins. Those of a large store take minutes, and an operator must see that the start is not stuck.

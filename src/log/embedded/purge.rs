@@ -72,7 +72,9 @@ impl Shared {
             *remains = Remains { rewritten: remains.rewritten, ..Remains::default() };
             batch.remove(TreeName::Names, REMAINS_KEY);
         } else {
-            // What was erased since the pass began.
+            // What was erased since the pass began has a pass of its own, although the tables may already be without it:
+            // the journal is not.
+            remains.rewritten = remains.rewritten.min(gone.commit);
             remains.bytes = remains.bytes.saturating_sub(gone.bytes);
             remains.since = Some((Environment::SYSTEM.now)().as_millisecond());
             batch.insert(TreeName::Names, REMAINS_KEY, encode(&remains));

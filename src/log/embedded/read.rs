@@ -6,6 +6,7 @@ use super::keys::{
     name_of, number_of, tombstone_key,
 };
 use super::trees::{Snapshot, TreeName};
+use crate::log::figures::FIGURES;
 use crate::log::{Blob, Limit, ListedLog, LoadedLog, LogHead, LogId, LogKind, META, StoreError, StoredAppend};
 use crate::model::{BlobId, Epoch, Sequence};
 use bytes::Bytes;
@@ -35,6 +36,13 @@ impl Shared {
             state.push((Bytes::copy_from_slice(&key[8..]), Bytes::copy_from_slice(&value)));
         }
         Ok(Some(LoadedLog { epoch: head.epoch, last: head.last, state }))
+    }
+
+    pub(super) fn state_entry(&self, log: &LogId, epoch: Epoch, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let snapshot = self.trees.snapshot();
+        let Some(number) = self.log_number(&snapshot, log, epoch)? else { return Ok(None) };
+        let value = self.get(&snapshot, TreeName::State, &log_key(number, key))?;
+        Ok(value.map(|value| Bytes::copy_from_slice(&value)))
     }
 
     /// The number of the log, if it has this epoch.
@@ -228,8 +236,12 @@ impl Shared {
                 let (key, value) = self.entry(TreeName::Names, entry)?;
                 let created = self.decode(TreeName::Names, key.get(2..).and_then(number_of))?;
                 let (epoch, log) = self.decode(TreeName::Names, created_of(kind, &value))?;
-                let meta = self.get(&snapshot, TreeName::State, &log_key(created, META))?;
-                Ok(ListedLog { log, epoch, created, meta: meta.map(|meta| Bytes::copy_from_slice(&meta)).unwrap_or_default() })
+                let entry = |key| -> Result<Bytes, StoreError> {
+                    let value = self.get(&snapshot, TreeName::State, &log_key(created, key))?;
+                    Ok(value.map(|value| Bytes::copy_from_slice(&value)).unwrap_or_default())
+                };
+                let figures = if kind == LogKind::Run { entry(FIGURES)? } else { Bytes::new() };
+                Ok(ListedLog { log, epoch, created, meta: entry(META)?, figures })
             })
             .collect()
     }
@@ -246,7 +258,35 @@ impl Shared {
             return Ok(None);
         };
         let (meta, body) = self.decode(TreeName::Bodies, body_of(&body))?;
-        Ok(Some(Blob { id: id.clone(), meta, body }))
+        // A node of an older version keeps an empty body for a removal that a newer leader has committed.
+        Ok(Some(Blob { id: id.clone(), meta, body }).filter(|blob| !blob.is_removal()))
+    }
+
+    pub(super) fn bodies(
+        &self,
+        log: &LogId,
+        epoch: Epoch,
+        after: Option<&BlobId>,
+        bytes_max: usize,
+    ) -> Result<Vec<Blob>, StoreError> {
+        let snapshot = self.trees.snapshot();
+        let Some(head) = self.find_head(&snapshot, log)?.filter(|head| head.epoch == epoch) else { return Ok(Vec::new()) };
+        // Before the ids are the keys of checkpoints, which begin with 0.
+        let from = after.map_or(vec![1], |after| [after.as_str().as_bytes(), &[0]].concat());
+        let (from, to) = (log_key(head.number, &from), log_key(head.number, &[0xff]));
+        let (mut bodies, mut bytes) = (Vec::new(), 0);
+        for entry in snapshot.range(TreeName::Bodies, from..=to) {
+            let (key, value) = self.entry(TreeName::Bodies, entry)?;
+            let id = key.get(8..).and_then(|id| BlobId::new(std::str::from_utf8(id).ok()?).ok());
+            let id = self.decode(TreeName::Bodies, id)?;
+            let (meta, body) = self.decode(TreeName::Bodies, body_of(&value))?;
+            bytes += body.len();
+            bodies.extend(Some(Blob { id, meta, body }).filter(|blob| !blob.is_removal()));
+            if bytes >= bytes_max {
+                break;
+            }
+        }
+        Ok(bodies)
     }
 
     pub(super) fn checkpoint(

@@ -80,11 +80,17 @@ impl ReplicaDir {
         }
         // The format is written last: without it, a snapshot was not read to its end.
         let mark = match format::read(dir)? {
-            Some(FORMAT) => Some(
-                Trees::open(&dir.join(TREES_DIR))
-                    .map_err(|(path, e)| super::engine_error(&path, "opening the store", &e))?
-                    .opened_at(),
-            ),
+            Some(found @ format::FIRST_WITH_TREES..) => {
+                if found < FORMAT {
+                    // The cluster has all of it, so it needs no copy: an older version begins with an empty directory.
+                    format::write_current(dir)?;
+                }
+                Some(
+                    Trees::open(&dir.join(TREES_DIR))
+                        .map_err(|(path, e)| super::engine_error(&path, "opening the store", &e))?
+                        .opened_at(),
+                )
+            }
             _ => None,
         };
         Ok(Self { dir: dir.to_owned(), lock, mark })
@@ -152,6 +158,12 @@ impl ReplicaDir {
         };
         let shared = Shared::open(&self.dir.join(TREES_DIR), bounds, Box::new(sync), VERIFY_BYTES_MAX)?;
         EmbeddedStore::start_threads(shared)
+    }
+
+    /// The file that the process locks that has the store of a node open.
+    #[must_use]
+    pub fn lock_file(dir: &Path) -> PathBuf {
+        dir.join(FILE)
     }
 
     /// Whether a data directory belongs to a node of a cluster; the name of the cluster.

@@ -21,6 +21,7 @@ use crate::log::StoreError;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
@@ -120,14 +121,28 @@ fn trees(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     }
 }
 
+/// The current manifest of a tree.
+pub struct Manifest {
+    /// Its number.
+    pub version: u64,
+    /// The content of the file that points to it, and its own.
+    pub pointer: Vec<u8>,
+    pub bytes: Vec<u8>,
+    pub files: Vec<ManifestFile>,
+}
+
 /// A file that a manifest lists.
-struct ManifestFile {
-    path: PathBuf,
-    checksum: u128,
+pub struct ManifestFile {
+    pub path: PathBuf,
+    pub checksum: u128,
 }
 
 impl ManifestFile {
-    fn bytes(&self) -> Result<u64, StoreError> {
+    /// Its size.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is missing, `Failed` when the disk fails.
+    pub fn bytes(&self) -> Result<u64, StoreError> {
         self.path.metadata().map(|meta| meta.len()).map_err(|e| unreadable(&self.path, &e))
     }
 
@@ -149,6 +164,14 @@ impl ManifestFile {
 
 /// The files that the current manifest of a tree lists.
 fn read_manifest(tree: &Path) -> Result<Vec<ManifestFile>, StoreError> {
+    read_current(tree).map(|manifest| manifest.files)
+}
+
+/// Reads the current manifest of a tree.
+///
+/// # Errors
+/// `Corrupt` with the path of the damaged file; `Failed` when one cannot be read.
+pub fn read_current(tree: &Path) -> Result<Manifest, StoreError> {
     let read = |path: &Path| std::fs::read(path).map_err(|e| unreadable(path, &e));
     let current = tree.join("current");
     let pointer = read(&current)?;
@@ -176,7 +199,8 @@ fn read_manifest(tree: &Path) -> Result<Vec<ManifestFile>, StoreError> {
         files.extend(blob_files(&mut ByteReader(section(b"blob_files")?), &tree.join("blobs"))?);
         Some(files)
     };
-    listed().ok_or_else(|| corrupt(&path, "it is not a manifest of a known format"))
+    let files = listed().ok_or_else(|| corrupt(&path, "it is not a manifest of a known format"))?;
+    Ok(Manifest { version, pointer, bytes, files })
 }
 
 fn table_files(input: &mut ByteReader<'_>, dir: &Path) -> Option<Vec<ManifestFile>> {
@@ -201,6 +225,16 @@ fn manifest_file(input: &mut ByteReader<'_>, dir: &Path) -> Option<ManifestFile>
     let is_xxh3 = input.u8()? == 0;
     let checksum = input.u128()?;
     is_xxh3.then(|| ManifestFile { path: dir.join(id.to_string()), checksum })
+}
+
+/// Where a table has its entries.
+///
+/// # Errors
+/// `Corrupt` for a damaged table of contents; `Failed` when the file cannot be read.
+pub fn entries_of(table: &Path) -> Result<Range<u64>, StoreError> {
+    let sections = read_toc(table)?;
+    let entries = sections.iter().find(|(name, ..)| name == b"data").map(|(_, at, bytes)| *at..at.saturating_add(*bytes));
+    entries.ok_or_else(|| corrupt(table, "it names no entries"))
 }
 
 /// Checks an archive's table of contents and returns the name, offset and length of each section.

@@ -19,7 +19,7 @@ fn append(expected: u64) -> Append {
         expected: Sequence(expected),
         last: Sequence(expected + 1),
         rows: Bytes::from(format!("row {expected}")),
-        blobs: vec![Blob { id: BlobId::new(&format!("b{expected}")).unwrap(), meta: Bytes::new(), body: Bytes::new() }],
+        blobs: vec![Blob { id: BlobId::new(&format!("b{expected}")).unwrap(), meta: Bytes::from("m"), body: Bytes::new() }],
         state: vec![(Bytes::from("k"), Some(Bytes::from("v")))],
     }
 }
@@ -45,6 +45,21 @@ fn the_store_fails_when_its_maintenance_thread_ends() {
     store.journal.break_for_tests(true);
     store.commit(&[append(0)]).unwrap();
     assert!(wait(store.journal.failure()).contains("writing the tail file"), "the sync between commits failed");
+}
+
+#[test]
+fn a_body_that_an_older_version_emptied_where_it_was_removed_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = on_disk(dir.path(), Sync::Always).unwrap();
+    store.commit(&[append(0)]).unwrap();
+    let id = BlobId::new("b0").unwrap();
+    assert!(store.blob(&id).unwrap().is_some());
+    let number = store.head(&log()).unwrap().unwrap().number;
+    // As a version without removals applies one.
+    let mut batch = Batch::derived();
+    batch.insert(TreeName::Bodies, log_key(number, b"b0"), body_value(&Blob::removal(id.clone())));
+    store.shared.trees.write(batch);
+    assert_eq!(store.blob(&id).unwrap(), None);
 }
 
 const ALL: Limit = Limit { rows: usize::MAX, bytes: usize::MAX };
@@ -119,6 +134,28 @@ fn compaction_frees_disk_space_and_erasure_frees_the_rest() {
     while [TreeName::Index, TreeName::Rows].map(left) != [0, 0] {
         environment::sleep_thread(Duration::from_millis(1));
     }
+}
+
+#[test]
+fn what_is_erased_during_a_pass_gets_a_pass_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = on_disk(dir.path(), Sync::Always).unwrap();
+    let of = |name: &str| LogId::Run(RunId::new(name).unwrap());
+    for name in ["first", "second"] {
+        store.commit(&[Append { log: of(name), ..append(0) }]).unwrap();
+    }
+    store.erase(&of("first")).unwrap();
+    store.shared.wait_until_deleted();
+    let pass = store.remains();
+    store.erase(&of("second")).unwrap();
+    store.shared.rewrite_tables().unwrap();
+    assert!(store.remains().rewritten > pass.commit, "the tables are without both");
+    store.forget_remains(&pass).unwrap();
+    let left = store.remains();
+    assert!(left.since.is_some() && left.rewritten < left.commit, "{left:?}");
+    store.shared.rewrite_tables().unwrap();
+    store.forget_remains(&left).unwrap();
+    assert_eq!(store.remains().since, None);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use lsm_tree::{
     SequenceNumberCounter, Slice,
 };
 use parking_lot::Mutex;
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ impl TreeName {
 }
 
 /// The key of the mark in each tree. It follows every other key.
-const MARK_KEY: &[u8] = &[u8::MAX];
+pub const MARK_KEY: &[u8] = &[u8::MAX];
 
 fn encode_mark(mark: Mark) -> [u8; 24] {
     let mut bytes = [0; 24];
@@ -60,7 +61,7 @@ fn encode_mark(mark: Mark) -> [u8; 24] {
     bytes
 }
 
-fn decode_mark(bytes: &[u8]) -> Option<Mark> {
+pub fn decode_mark(bytes: &[u8]) -> Option<Mark> {
     let bytes: &[u8; 24] = bytes.try_into().ok()?;
     let word = |i: usize| u64::from_be_bytes(bytes[i * 8..][..8].try_into().expect("eight bytes"));
     Some(Mark { applied: word(0), position: word(1), created: word(2) })
@@ -92,6 +93,11 @@ impl Batch {
 
     pub fn remove(&mut self, tree: TreeName, key: impl Into<Slice>) {
         self.entries.push((tree, key.into(), None));
+    }
+
+    /// The entries to set (`Some`) or to remove (`None`), in order.
+    pub fn into_entries(self) -> Vec<(TreeName, Slice, Option<Slice>)> {
+        self.entries
     }
 }
 
@@ -170,6 +176,11 @@ impl Trees {
             snapshots: Mutex::default(),
             unsealed_bytes: AtomicU64::new(0),
         })
+    }
+
+    /// The data directory, which has the directory of the trees.
+    pub fn data_dir(&self) -> &Path {
+        self.dir.parent().unwrap_or(&self.dir)
     }
 
     /// Where the tree's files are.
@@ -306,11 +317,41 @@ impl Trees {
 
     /// A view of what is visible now.
     pub fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot { trees: self, number: self.register() }
+    }
+
+    /// Keeps what is visible now, like an open snapshot, until [`Self::unregister`] is called with the number.
+    pub fn register(&self) -> SeqNo {
         let mut open = self.snapshots.lock();
         // Under the lock, so that no compaction drops what this snapshot is about to see.
         let number = self.visible.load(Ordering::Acquire);
         *open.entry(number).or_default() += 1;
-        Snapshot { trees: self, number }
+        number
+    }
+
+    /// Ends what [`Self::register`] began.
+    pub fn unregister(&self, number: SeqNo) {
+        let mut open = self.snapshots.lock();
+        let count = open.get_mut(&number).expect("an open snapshot is registered");
+        *count -= 1;
+        if *count == 0 {
+            open.remove(&number);
+        }
+    }
+
+    /// The mark that the tables of all trees have. `None` if they differ, or before the first persist.
+    ///
+    /// The caller holds writes and persists back.
+    pub fn persisted_mark(&self) -> Option<Mark> {
+        let mark = |tree: &AnyTree| tree.get(MARK_KEY, SeqNo::MAX).ok().flatten().and_then(|bytes| decode_mark(&bytes));
+        let first = mark(&self.all[0])?;
+        self.all.iter().all(|tree| mark(tree) == Some(first)).then_some(first)
+    }
+
+    /// The number of a tree's list of tables, and what keeps the files of this list.
+    pub fn version(&self, name: TreeName) -> (u64, Box<dyn Any + Send + Sync>) {
+        let version = self.tree(name).current_version();
+        (version.id(), Box::new(version))
     }
 
     /// The number of the oldest open snapshot, or of the next one.
@@ -369,11 +410,6 @@ impl Snapshot<'_> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        let mut open = self.trees.snapshots.lock();
-        let count = open.get_mut(&self.number).expect("an open snapshot is registered");
-        *count -= 1;
-        if *count == 0 {
-            open.remove(&self.number);
-        }
+        self.trees.unregister(self.number);
     }
 }

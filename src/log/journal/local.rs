@@ -36,7 +36,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: &[u8; 4] = b"PSJ1";
 const VERSION: u32 = 1;
-const SEGMENT_HEADER_BYTES: u64 = 64;
+pub(super) const SEGMENT_HEADER_BYTES: u64 = 64;
 /// The size of the first segment. Each further one is four times as large, up to the maximum.
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 const SEGMENT_BYTES_MAX: u64 = 16 << 20;
@@ -107,7 +107,19 @@ impl LocalJournal {
     /// `Locked` when another process has it open, `Corrupt` with file and offset when a record that was acknowledged is
     /// damaged or missing, `Failed` when the disk fails.
     pub fn open(dir: &Path, sync: Sync, random: impl FnMut() -> u64 + Send + 'static) -> Result<Self, StoreError> {
-        let files = Arc::new(Files::open(dir, sync, random)?);
+        Self::start(Files::open(dir, sync, 0, random)?, sync)
+    }
+
+    /// Makes an empty journal in `dir`, whose first record has the position after `position`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn begin_after(dir: &Path, position: u64, random: impl FnMut() -> u64 + Send + 'static) -> Result<Self, StoreError> {
+        Self::start(Files::open(dir, Sync::Always, position, random)?, Sync::Always)
+    }
+
+    fn start(files: Files, sync: Sync) -> Result<Self, StoreError> {
+        let files = Arc::new(files);
         let failed = watch::Sender::new(None);
         let keeper = match sync {
             Sync::Interval(interval) => Some(spawn_keeper(files.clone(), interval, failed.clone())?),
@@ -184,12 +196,13 @@ fn spawn_keeper(
 }
 
 impl Files {
-    fn open(dir: &Path, sync: Sync, random: impl FnMut() -> u64 + Send + 'static) -> Result<Self, StoreError> {
+    /// `begin`: the position before the first record of a journal that is made.
+    fn open(dir: &Path, sync: Sync, begin: u64, random: impl FnMut() -> u64 + Send + 'static) -> Result<Self, StoreError> {
         fs::create_dir_all(dir).map_err(|e| failed("creating the journal", dir, &e))?;
         let (mark, acknowledged) = TailFile::open(dir)?;
         let (is_marked, acknowledged) = (acknowledged.is_some(), acknowledged.unwrap_or_default());
         let mut segments = VecDeque::new();
-        let mut scanned = Scanned { last: 0, end: SEGMENT_HEADER_BYTES, is_torn: false };
+        let mut scanned = Scanned { last: begin, end: SEGMENT_HEADER_BYTES, is_torn: false };
         for path in segment_files(dir)? {
             let segment = Segment::open(path)?;
             if let Some(previous) = segments.back() {
@@ -203,7 +216,7 @@ impl Files {
             scanned = segment.scan(scanned.last)?;
             segments.push_back(Arc::new(segment));
         }
-        if !is_marked && scanned.last > 0 {
+        if !is_marked && scanned.last > begin {
             let what = "it is missing or empty, but a journal lies beside it".into();
             return Err(StoreError::Corrupt { path: mark.path().to_owned(), what });
         }
@@ -570,14 +583,14 @@ fn encode_header(bytes: u64, first: u64, salt: u64) -> [u8; SEGMENT_HEADER_BYTES
 }
 
 /// Decodes a header: the size of the segment, its first position, its salt. `None` if it is damaged.
-fn decode_header(header: &[u8; SEGMENT_HEADER_BYTES as usize]) -> Option<(u64, u64, u64)> {
+pub(super) fn decode_header(header: &[u8; SEGMENT_HEADER_BYTES as usize]) -> Option<(u64, u64, u64)> {
     let word = |i: usize| u64::from_le_bytes(header[8 + i * 8..][..8].try_into().expect("eight bytes"));
     let (bytes, first, salt) = (word(0), word(1), word(2));
     (encode_header(bytes, first, salt) == *header && first > 0 && bytes > SEGMENT_HEADER_BYTES).then_some((bytes, first, salt))
 }
 
 /// The segments in the order of their records.
-fn segment_files(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
+pub(super) fn segment_files(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let list = || -> io::Result<Vec<PathBuf>> {
         let mut paths = dir.read_dir()?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
         paths.retain(|path| path.extension().is_some_and(|ending| ending == "seg"));

@@ -16,6 +16,7 @@ pub mod jetstream;
 mod local;
 mod memory;
 mod record;
+pub(in crate::log) mod salvage;
 pub(in crate::log) mod tail;
 
 #[cfg(feature = "cluster")]

@@ -14,7 +14,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The bytes of a record before its body.
 pub const HEADER_BYTES: usize = 24;
-const ALIGNMENT: usize = 8;
+/// Where a record may begin: at a multiple of this many bytes.
+pub const ALIGNMENT: usize = 8;
 /// The most slices that one call of the operating system writes.
 const SLICES_MAX: usize = 1024;
 

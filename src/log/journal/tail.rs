@@ -158,6 +158,18 @@ impl TailFile {
     }
 }
 
+/// The last batch that the tail file in `dir` says is durable, without changing the file.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn read_mark(dir: &Path) -> Result<u64, &'static str> {
+    let path = dir.join(FILE);
+    let file = File::open(&path).map_err(|_| "it is missing or cannot be opened")?;
+    let tail = TailFile { file, path, turn: 0, has_format: false };
+    let newest = SLOT_AT.iter().filter_map(|at| tail.slot(*at)).max_by_key(|slot| slot.turn);
+    newest.map(|slot| slot.mark.batch).ok_or("neither of its two slots has a valid checksum")
+}
+
 fn take_lock(file: &File, dir: &Path) -> Result<(), StoreError> {
     // A process that closed the file a moment ago may still share it with a child that is starting: fork copies
     // descriptors, and only exec closes them.

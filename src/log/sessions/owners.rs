@@ -151,6 +151,15 @@ impl Sessions {
         older.map(|(place, session)| (*place, session.clone())).collect()
     }
 
+    /// Up to `limit` sessions of an owner after a place in the order of creation, oldest first, each with its place.
+    #[must_use]
+    pub fn owned_after(&self, owner: &OwnerId, after: u64, limit: usize) -> Vec<(u64, SessionId)> {
+        let inner = self.inner.read();
+        let Some(owned) = inner.owners.owned.get(owner) else { return Vec::new() };
+        let newer = owned.sessions.range(after.saturating_add(1)..).take(limit);
+        newer.map(|(place, session)| (*place, session.clone())).collect()
+    }
+
     /// The sessions whose ids begin with this text.
     #[must_use]
     pub fn beginning_with(&self, prefix: &str) -> Vec<SessionId> {

@@ -2,8 +2,9 @@
 
 use super::orders::Placement;
 use super::pending_below::ActionCounts;
-use crate::log::summary::Summary;
+use crate::log::summary::{Summary, SummaryExtension};
 use crate::log::{LogId, LogKind};
+use crate::model::branch::BranchOrigin;
 use crate::model::{AgentId, Audience, OwnerId, RunId, SessionId};
 use crate::source::ledger::Status;
 use std::borrow::Cow;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Session {
     pub created: u64,
+    /// See [`SessionOverview::version`].
+    pub version: u64,
     /// The parent, after the creation order of the first log that names one.
     pub parent: Option<(u64, SessionId)>,
     /// Whose the session is.
@@ -24,10 +27,23 @@ pub(super) struct Session {
     pub archived: bool,
     /// The session's own log: its creation order, the parent that it names, and its statistics.
     pub own: Option<Box<(u64, Option<SessionId>, LogStats)>>,
+    /// The place of the session among branches. Most sessions have none.
+    pub tree: Option<Box<TreePlace>>,
     /// Ordered by creation. The index is read newest first, so a run may come at either end.
     pub runs: VecDeque<Run>,
     /// Kept for a session of several runs only; others are summed on demand. Most sessions have one run.
     pub totals: Option<Box<Totals>>,
+}
+
+/// The place of a session among branches.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct TreePlace {
+    /// What makes it a branch.
+    pub origin: Option<BranchOrigin>,
+    /// The branch that existing clients of the session read and write.
+    pub head: Option<SessionId>,
+    /// When the last news of its branches came, per audience, in milliseconds since 1970; 0 for none.
+    pub news: [i64; 3],
 }
 
 pub(super) struct Run {
@@ -230,7 +246,10 @@ impl Session {
     /// Removes a log, and recomputes what it may have supplied.
     pub fn remove_log(&mut self, log: &LogId) {
         match log {
-            LogId::Session(_) => (self.own, self.archived) = (None, false),
+            LogId::Session(_) => {
+                self.own = None;
+                self.apply_extension(&SummaryExtension::default());
+            }
             LogId::Run(id) => self.runs.retain(|run| run.id != *id),
         }
         let is_there = |created: u64| {
@@ -243,11 +262,38 @@ impl Session {
         self.parent = self.first_parent();
     }
 
-    /// Where the session is in the orders of lists; `None` without a log.
+    /// Where the session is in the orders of lists; `None` without a log, and for a branch: its root stands for it.
     pub fn placement(&self) -> Option<Placement> {
-        let updated = self.totals.as_ref().map_or_else(|| self.sum().news, |totals| totals.news);
+        if self.origin().is_some() {
+            return None;
+        }
+        let updated = self.news();
         let of = |created| Placement { created, updated, archived: self.archived };
         self.first_created().map(of)
+    }
+
+    /// When the last news of the session and of its branches came, per audience.
+    pub fn news(&self) -> [i64; 3] {
+        let mut news = self.totals.as_ref().map_or_else(|| self.sum().news, |totals| totals.news);
+        if let Some(tree) = &self.tree {
+            news.iter_mut().zip(tree.news).for_each(|(own, of_branches)| *own = (*own).max(of_branches));
+        }
+        news
+    }
+
+    /// Takes over what persons said of the session in its own log.
+    pub fn apply_extension(&mut self, of: &SummaryExtension) {
+        self.archived = of.archived;
+        if self.tree.is_some() || of.branch.is_some() || of.head.is_some() {
+            let tree = self.tree.get_or_insert_default();
+            tree.origin = of.branch.as_deref().cloned();
+            tree.head.clone_from(&of.head);
+        }
+    }
+
+    /// What makes the session a branch.
+    pub fn origin(&self) -> Option<&BranchOrigin> {
+        self.tree.as_ref()?.origin.as_ref()
     }
 
     /// The agents of its newest runs, the newest first.
@@ -299,12 +345,15 @@ impl Session {
             pending: totals.actions.pending[at],
             unanswered: totals.actions.unanswered[at],
             is_stale: totals.stale[at] > 0,
-            last_activity: jiff::Timestamp::from_millisecond(totals.news[at]).ok().filter(|_| totals.news[at] > 0),
+            last_activity: jiff::Timestamp::from_millisecond(self.news()[at]).ok().filter(|_| self.news()[at] > 0),
             archived: self.archived,
             created_by: self.created_by.as_ref().map(|(_, sub)| sub.clone()),
             agents: self.agents(),
             parent: self.parent.as_ref().map(|(_, parent)| parent.clone()),
+            head: None,
+            origin: self.origin().cloned(),
             preview_sources,
+            version: self.version,
         }
     }
 }
@@ -329,5 +378,35 @@ pub struct SessionOverview {
     /// The agents of its newest runs, at most [`SESSION_AGENTS_MAX`].
     pub agents: Vec<AgentId>,
     pub parent: Option<SessionId>,
+    /// The branch that existing clients read and write, of the root of a tree that has chosen one.
+    pub head: Option<SessionId>,
+    /// What makes the session a branch.
+    pub origin: Option<BranchOrigin>,
     pub preview_sources: PreviewSources,
+    /// Changes with each commit to one of its logs, and is never one that a session had before, while the process lives.
+    ///
+    /// What is read from the store after the overview is at least as new.
+    pub version: u64,
+}
+
+impl SessionOverview {
+    /// Adds a branch to the overview of its root. `head`: it is the branch that existing clients read and write.
+    pub(super) fn add_branch(&mut self, branch: &Self, head: Option<SessionId>) {
+        self.pending += branch.pending;
+        self.unanswered += branch.unanswered;
+        self.version = self.version.max(branch.version);
+        if head.is_none() {
+            return;
+        }
+        self.head = head;
+        (self.status, self.is_stale, self.runs) = (branch.status, branch.is_stale, self.runs + branch.runs);
+        // Its newest agents first.
+        let older = std::mem::replace(&mut self.agents, branch.agents.clone());
+        self.agents.extend(older.into_iter().filter(|agent| !branch.agents.contains(agent)));
+        self.agents.truncate(SESSION_AGENTS_MAX);
+        // The title stays that of the root.
+        for (source, of_branch) in self.preview_sources.iter_mut().zip(branch.preview_sources).skip(1) {
+            *source = of_branch.or(*source);
+        }
+    }
 }

@@ -200,7 +200,7 @@ fn pending_actions_count_at_every_level_above_and_follow_a_session_to_another_pa
     assert_eq!(["elsewhere", "s2500"].map(below), [1, 1]);
     sessions.forget(&run("r5000"), &last).notify();
     assert_eq!(["elsewhere", "s2500"].map(below), [0, 0]);
-    assert!(sessions.inner.read().with_pending.is_empty());
+    assert!(sessions.inner.read().with_pending.is_empty() && sessions.inner.read().children_with_pending.is_empty());
 }
 
 #[test]
@@ -343,7 +343,7 @@ async fn the_index_read_from_a_store_equals_the_index_kept_while_writing() {
         let crate::log::AppendOutcome::Committed { created, .. } = outcomes[0] else { panic!("{outcomes:?}") };
         kept.apply(&log, created, None, &summary).notify();
     }
-    let read = Sessions::load(&*store, |_, _| {}).unwrap();
+    let read = Sessions::load(&*store, |_, _, _| {}).unwrap();
     let all = list(&kept, None, usize::MAX);
     assert!(all.len() > 50);
     assert_eq!(list(&read, None, usize::MAX), all);
@@ -361,7 +361,9 @@ async fn the_index_read_from_a_store_equals_the_index_kept_while_writing() {
         assert_eq!(read.parent_of(session), kept.parent_of(session), "{session}");
         assert_eq!(read.children_of(session), kept.children_of(session), "{session}");
         assert_eq!(read.has_own_log(session), kept.has_own_log(session), "{session}");
-        assert_eq!(read.overview(session, Audience::User), kept.overview(session, Audience::User), "{session}");
+        let overview =
+            |of: &Sessions| of.overview(session, Audience::User).map(|overview| SessionOverview { version: 0, ..overview });
+        assert_eq!(overview(&read), overview(&kept), "{session}");
         assert_eq!(
             read.pending_below().of(session, Audience::User),
             kept.pending_below().of(session, Audience::User),

@@ -15,6 +15,7 @@
 //! The table of [`operations`](crate::serve::contract::operations) names the rule of each address. For a resource named
 //! in a body or a message, the handler calls [`authorize`].
 
+use super::counted_stream::StreamName;
 use super::quota::QuotaSlot;
 use super::requested_run::requested_in_thread;
 use crate::auth::links::{LinkMoment, LinkTarget, OpenedLink};
@@ -34,7 +35,7 @@ use crate::serve::cluster::no_leader;
 use crate::serve::contract::access_rule::AccessRule;
 use crate::serve::http::body::discard;
 use crate::serve::http::problem::Problem;
-use crate::serve::http::request::{Query, id_of, path_id, segment};
+use crate::serve::http::request::{Query, decoded_segment, id_of, path_id, segment};
 use axum::body::Body;
 use axum::extract::{FromRequestParts, State};
 use axum::middleware::Next;
@@ -56,6 +57,8 @@ pub enum Resource<'a> {
     ///
     /// The code that waits for it authorizes again once the run exists.
     RequestedRun(&'a RunId),
+    /// A conversation, or a requested run where no conversation has the id.
+    ThreadOrRun(&'a SessionId),
     Agent(&'a AgentId),
 }
 
@@ -68,6 +71,12 @@ impl Principal {
     #[must_use]
     pub const fn anonymous() -> Self {
         Self(None)
+    }
+
+    /// Whether it is the one of a server without keys.
+    #[must_use]
+    pub const fn is_anonymous(&self) -> bool {
+        self.0.is_none()
     }
 
     /// The holder of this grant.
@@ -295,6 +304,21 @@ impl Authorization {
         }
     }
 
+    /// Checks that the token may read as this audience.
+    ///
+    /// # Errors
+    /// 403.
+    pub fn check_audience(&self, audience: Audience) -> Result<(), Problem> {
+        match self.rights() {
+            Some(rights) if rights.audience < audience => {
+                let (audience, own) = (audience.as_str(), rights.audience.as_str());
+                let detail = format!("This needs the audience {audience}, which is wider than the token's, {own}.");
+                Err(forbidden(format!("audience:{audience}"), detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The principal that was authorized.
     #[must_use]
     pub const fn principal(&self) -> &Principal {
@@ -331,6 +355,10 @@ impl Authorization {
             return None;
         }
         let (sessions, patterns) = grant.rights.sessions.listed();
+        let with_branches = |session: SessionId| {
+            let branches = logs.sessions().branches_below(&session);
+            std::iter::once(session).chain(branches)
+        };
         let (runs, mut run_patterns) = grant.rights.runs.listed();
         let has_all_runs = !grant.rights.runs.names_all() && run_patterns.next().is_none();
         Some(Enumerated {
@@ -338,6 +366,8 @@ impl Authorization {
             sessions: sessions
                 .filter_map(|id| id.parse().ok())
                 .chain(patterns.flat_map(|prefix| logs.sessions().beginning_with(prefix)))
+                .flat_map(with_branches)
+                .filter(|session| grant.rights.names_session(session))
                 .collect(),
             runs: has_all_runs.then(|| runs.filter_map(|run| run.parse().ok()).collect()),
         })
@@ -370,7 +400,12 @@ impl Authorization {
     /// Returns whether a run with this summary is covered.
     #[must_use]
     pub fn has_run(&self, run: &RunId, summary: &Summary) -> bool {
-        let (session, owner) = (summary.session_id.as_ref(), summary.extension.owner.as_ref());
+        self.covers_run(run, summary.session_id.as_ref(), summary.extension.owner.as_ref())
+    }
+
+    /// Returns whether a run is covered that is of this session and this owner.
+    #[must_use]
+    pub fn covers_run(&self, run: &RunId, session: Option<&SessionId>, owner: Option<&OwnerId>) -> bool {
         self.rights().is_none_or(|rights| rights.has_run(run, session, owner))
     }
 
@@ -425,6 +460,14 @@ impl Authorization {
     fn open_access(self, slot: Option<QuotaSlot<Box<str>>>) -> OpenAccess {
         let Self { principal: Principal(grant), bindings, .. } = self;
         OpenAccess(grant.map(|grant| Box::new(OpenState { watch: grant.watch(), _grant: grant, bindings, _slot: slot })))
+    }
+
+    /// Checks that what was just read is what was authorized.
+    ///
+    /// # Errors
+    /// 403 if a run has another epoch than the one that was checked, or a session another owner.
+    pub fn check_read(&self) -> Result<(), Problem> {
+        Binding::check(&self.bindings, true)
     }
 
     /// Combines two authorizations of one principal.
@@ -534,7 +577,7 @@ pub async fn authorize(
     audience: Option<Audience>,
 ) -> Result<Authorization, Problem> {
     let (Some(grant), Some(authenticator)) = (&principal.0, &app.authenticator) else {
-        check_not_erased(app, None, verb, resource)?;
+        check_not_erased(app, None, verb, resource).await?;
         return Ok(Authorization::unrestricted());
     };
     authenticator.ensure_valid(grant).map_err(|error| unauthenticated(&error))?;
@@ -552,11 +595,12 @@ pub async fn authorize(
         let detail = format!("The audience {audience} is wider than the token's, {own}. Ask for {own}, or use another token.");
         return Err(forbidden(format!("audience:{audience}"), detail));
     }
-    check_not_erased(app, Some(rights), verb, resource)?;
+    // A link ends with what it leads to.
     let bindings = match grant.link() {
         Some(link) => bindings_of_link(app, link).await?,
         None => Vec::new(),
     };
+    check_not_erased(app, Some(rights), verb, resource).await?;
     let mut authorization = Authorization::new(app, principal.clone(), bindings);
     match resource {
         Resource::Unspecified => {}
@@ -569,6 +613,19 @@ pub async fn authorize(
             Some(bound) => authorization.bindings.push(bound),
             None => return Err(no_right_to(&LogId::Session(session.clone()))),
         },
+        Resource::ThreadOrRun(id) => {
+            let run = RunId::new(id.as_str()).expect("runs and sessions share one id syntax");
+            let is_run = app.logs.sessions().created_order(id).is_none();
+            let of_run = match is_run {
+                true => Box::pin(authorize(app, principal, verb, Resource::RequestedRun(&run), audience)).await.ok(),
+                false => None,
+            };
+            // A refusal says the same of a run as of a session.
+            return match of_run {
+                Some(authorization) => Ok(authorization),
+                None => Box::pin(authorize(app, principal, verb, Resource::Thread(id), audience)).await,
+            };
+        }
         Resource::Agent(agent) if rights.has_agent(agent.as_str()) => {}
         Resource::Agent(agent) => {
             return Err(forbidden("agent", format!("The token does not cover agent {agent}: it does not name it.")));
@@ -592,14 +649,24 @@ pub async fn authorize(
 
 /// 410 for what was erased lately; 403, as before its erasure, for those whom it was not for.
 ///
-/// A repeated erasure waits for the one under way.
-fn check_not_erased(app: &App, rights: Option<&Rights>, verb: Verb, resource: Resource<'_>) -> Result<(), Problem> {
+/// A repeated erasure waits for the one under way. A run that was erased alone may begin again: by facts, or by a client
+/// that names it.
+async fn check_not_erased(app: &App, rights: Option<&Rights>, verb: Verb, resource: Resource<'_>) -> Result<(), Problem> {
+    let begins = match resource {
+        Resource::RequestedRun(_) => matches!(verb, Verb::Publish | Verb::Control),
+        _ => verb == Verb::Publish,
+    };
     let log = match resource {
         Resource::Run(run) | Resource::RequestedRun(run) => LogId::Run(run.clone()),
-        Resource::Session(session) | Resource::Thread(session) => LogId::Session(session.clone()),
+        Resource::Session(session) | Resource::Thread(session) | Resource::ThreadOrRun(session) => {
+            LogId::Session(session.clone())
+        }
         Resource::Unspecified | Resource::Agent(_) => return Ok(()),
     };
     let Some(record) = app.logs.server_state().erased().get(&log) else { return Ok(()) };
+    if record.is_reusable && (begins || app.logs.log(&log).await?.tail().epoch.is_some()) {
+        return Ok(());
+    }
     let is_covered = rights.is_none_or(|rights| match &log {
         LogId::Run(run) => rights.has_run(run, record.session.as_ref(), record.owner.as_ref()),
         LogId::Session(session) => rights.has_session(session, SessionOwner::of(record.owner.as_ref())),
@@ -687,6 +754,7 @@ enum NamedResource {
     Session(SessionId),
     Thread(SessionId),
     RequestedRun(RunId),
+    ThreadOrRun(SessionId),
     Agent(AgentId),
 }
 
@@ -700,12 +768,20 @@ impl NamedResource {
             ["v1", "runs", _, ..] => vec![Self::Run(path_id("runId", uri)?)],
             ["v1", "sessions", _, ..] => vec![Self::Session(path_id("sessionId", uri)?)],
             ["v1", "agents", _, ..] => vec![Self::Agent(path_id("agentId", uri)?)],
-            ["ag-ui", _] if asks => vec![agent(2)?],
+            ["ag-ui" | "ai-sdk", _] | ["a2a", _, ".well-known", _] if asks => vec![agent(2)?],
             ["ag-ui", _] => Self::from_query(uri)?,
             ["copilotkit", "agent", _, "stop", _] => vec![agent(3)?, Self::Thread(segment("threadId", uri, 5)?)],
             ["copilotkit", "agent", _, _] if asks => vec![agent(3)?],
-            ["ai-sdk", _] => vec![agent(2)?],
+            ["copilotkit", "threads", "clear" | "subscribe"] => Vec::new(),
+            ["copilotkit", "threads", _, ..] => vec![Self::Thread(path_id("threadId", uri)?)],
             ["ai-sdk", _, _, "stop"] => vec![agent(2)?, Self::Thread(segment("chatId", uri, 3)?)],
+            ["ai-sdk", _, _, "stream"] if Query::from_uri_unchecked(uri).get("startIndex").is_some() => {
+                let text = decoded_segment("chatId", uri, 3)?;
+                vec![match StreamName::parse(&text) {
+                    Some(named) => Self::RequestedRun(named.run),
+                    None => Self::ThreadOrRun(id_of("chatId", &text)?),
+                }]
+            }
             ["ai-sdk", _, _, ..] => vec![Self::Thread(segment("chatId", uri, 3)?)],
             _ => Vec::new(),
         })
@@ -725,6 +801,7 @@ impl NamedResource {
             Self::Session(session) => Resource::Session(session),
             Self::Thread(thread) => Resource::Thread(thread),
             Self::RequestedRun(run) => Resource::RequestedRun(run),
+            Self::ThreadOrRun(id) => Resource::ThreadOrRun(id),
             Self::Agent(agent) => Resource::Agent(agent),
         }
     }
@@ -740,7 +817,9 @@ pub async fn authorize_request(app: &App, rule: AccessRule, uri: &Uri, headers: 
             let verb = if let AccessRule::Requires(verb) = rule { verb } else { Verb::Read };
             // An address whose ids are invalid answers that itself.
             let named = NamedResource::from_path(uri, verb).unwrap_or_default();
-            named.iter().try_for_each(|named| check_not_erased(app, None, verb, named.resource()))?;
+            for named in &named {
+                check_not_erased(app, None, verb, named.resource()).await?;
+            }
             Ok(Authorization::unrestricted())
         }
         // Boxed, because callers move this future.
@@ -800,11 +879,11 @@ pub async fn authorize_layer(
 ) -> Response {
     match authorize_request(&app, rule, request.uri(), request.headers()).await {
         Ok(authorization) => {
-            let reads = request.method().is_safe().then(|| authorization.bindings.clone());
+            let reads = request.method().is_safe().then(|| authorization.clone());
             request.extensions_mut().insert(authorization);
             let response = next.run(request).await;
             // The handler may have read a later epoch of the run than the one that was checked.
-            match reads.map_or(Ok(()), |bindings| Binding::check(&bindings, true)) {
+            match reads.map_or(Ok(()), |authorization| authorization.check_read()) {
                 Ok(()) => response,
                 Err(problem) => problem.into_response(),
             }

@@ -25,17 +25,20 @@ pub const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The methods and headers that a page of a configured origin may use and read.
 const METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
 const REQUEST_HEADERS: &str = "authorization, content-type, last-event-id, producer-id, producer-epoch, producer-seq, range, x-request-id, x-run-id, x-proscenium-client, \
-     cache-control, traceparent, tracestate, sentry-trace, baggage, x-requested-with, x-csrf-token";
-const EXPOSED_HEADERS: &str = "accept-ranges, content-range, retry-after, www-authenticate, x-request-id";
+     cache-control, if-none-match, traceparent, tracestate, sentry-trace, baggage, x-requested-with, x-csrf-token, x-copilotcloud-public-api-key";
+const EXPOSED_HEADERS: &str = "accept-ranges, content-range, etag, retry-after, stream-closed, stream-cursor, stream-next-offset, stream-up-to-date, www-authenticate, x-request-id, x-workflow-run-id, \
+     x-workflow-stream-tail-index";
 /// How long a browser may cache a preflight, in seconds.
 const PREFLIGHT_MAX_AGE_SECS: &str = "600";
 
 /// Other origins whose pages may send requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origins {
-    origins: Vec<HeaderValue>,
+    allowed: Vec<HeaderValue>,
     /// Headers that their pages may send, besides [`REQUEST_HEADERS`].
     headers: Vec<HeaderName>,
+    /// Those of the origins whose pages may show the page in a frame.
+    embedders: Vec<HeaderValue>,
 }
 
 impl Origins {
@@ -44,7 +47,23 @@ impl Origins {
     /// # Errors
     /// The first invalid origin.
     pub fn new<'o>(origins: impl IntoIterator<Item = &'o str>) -> Result<Self, String> {
-        Ok(Self { origins: origins.into_iter().map(parse_origin).collect::<Result<_, _>>()?, headers: Vec::new() })
+        Ok(Self { allowed: origins.into_iter().map(parse_origin).collect::<Result<_, _>>()?, ..Self::default() })
+    }
+
+    /// Adds origins whose pages may also show the page in a frame.
+    ///
+    /// # Errors
+    /// The first invalid origin.
+    pub fn with_embedders<'o>(mut self, embedders: impl IntoIterator<Item = &'o str>) -> Result<Self, String> {
+        self.embedders = embedders.into_iter().map(parse_origin).collect::<Result<_, _>>()?;
+        self.allowed.extend_from_slice(&self.embedders);
+        Ok(self)
+    }
+
+    /// The origins whose pages may show the page in a frame.
+    #[must_use]
+    pub fn embedders(&self) -> &[HeaderValue] {
+        &self.embedders
     }
 
     /// Adds headers that pages of these origins may send.
@@ -55,12 +74,12 @@ impl Origins {
     }
 
     fn contains(&self, origin: &HeaderValue) -> bool {
-        self.origins.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
+        self.allowed.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
     }
 
     /// Returns whether one of the origins has this host.
     fn contains_host(&self, name: &str) -> bool {
-        let hosts = self.origins.iter().filter_map(|known| Some(host_name(known.to_str().ok()?.split_once("://")?.1)));
+        let hosts = self.allowed.iter().filter_map(|known| Some(host_name(known.to_str().ok()?.split_once("://")?.1)));
         hosts.into_iter().any(|host| host.eq_ignore_ascii_case(name))
     }
 }
@@ -152,7 +171,8 @@ fn unknown_host(host: &str) -> Problem {
 pub fn parse_origin(text: &str) -> Result<HeaderValue, String> {
     let bad = || format!("{text:?} is not an origin; use scheme://host or scheme://host:port, such as https://app.example");
     let (scheme, host) = text.strip_suffix('/').unwrap_or(text).split_once("://").ok_or_else(bad)?;
-    let is_host = !host.is_empty() && !host.contains(['/', '?', '#', '@', '*', ' ', ',']);
+    // A semicolon would begin another directive of the page's content policy.
+    let is_host = !host.is_empty() && !host.contains(['/', '?', '#', '@', '*', ' ', ',', ';', '\'', '"']);
     let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
         && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
     if !is_scheme || !is_host {
@@ -273,7 +293,7 @@ fn request_headers(app: &App) -> String {
 
 /// `Vary: Origin`, if answers differ by origin.
 fn vary(app: &App) -> HeaderMap {
-    let differ = !app.origins.origins.is_empty();
+    let differ = !app.origins.allowed.is_empty();
     differ.then(|| (header::VARY, HeaderValue::from_static("Origin"))).into_iter().collect()
 }
 
@@ -329,9 +349,18 @@ mod tests {
         ] {
             assert_eq!(parse_origin(text).unwrap(), written);
         }
-        for text in
-            ["*", "null", "app.example", "https://", "https://*.example", "https://a/b", "https://a,https://b", "://a", ""]
-        {
+        for text in [
+            "*",
+            "null",
+            "app.example",
+            "https://",
+            "https://*.example",
+            "https://a/b",
+            "https://a,https://b",
+            "https://a;script-src",
+            "://a",
+            "",
+        ] {
             assert!(parse_origin(text).is_err(), "{text}");
         }
     }

@@ -66,10 +66,14 @@ async fn export(
     (log, epoch, until): (LogId, Epoch, Sequence),
 ) -> Result<Response, Problem> {
     let access = Arc::new(authorization.into_open_access());
-    let mut export = Export { app, log, epoch, filter, after: Sequence::NONE, until, proof: None };
+    let mut export = Export::of_rows(app, log, epoch, filter, until);
     let mut first = Vec::new();
     if with_proof {
         export.begin_proof(&mut first).await?;
+    }
+    if export.after < export.until {
+        // Before the answer: a log that cannot be read is a problem with a status, not a body that breaks off.
+        export.read_page(&mut first).await?;
     }
     let lines = futures_util::stream::try_unfold((Some(export), first), move |(export, text)| {
         let access = access.clone();
@@ -87,7 +91,8 @@ async fn export(
                     (false, None) => return Ok(None),
                 }
             }
-            Ok(export.end(&mut text).then(|| (Bytes::from(text), (None, Vec::new()))))
+            export.end(&mut text);
+            Ok((!text.is_empty()).then(|| (Bytes::from(text), (None, Vec::new()))))
         }
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")], Body::from_stream(lines))
@@ -95,7 +100,7 @@ async fn export(
 }
 
 /// An export on its way.
-struct Export {
+pub(super) struct Export {
     app: Arc<App>,
     log: LogId,
     epoch: Epoch,
@@ -106,6 +111,11 @@ struct Export {
 }
 
 impl Export {
+    /// The rows of a log up to a sequence, without proofs.
+    pub(super) const fn of_rows(app: Arc<App>, log: LogId, epoch: Epoch, filter: Filter, until: Sequence) -> Self {
+        Self { app, log, epoch, filter, after: Sequence::NONE, until, proof: None }
+    }
+
     /// Begins the proofs, with the chain and the last row of one moment.
     async fn begin_proof(&mut self, out: &mut Vec<u8>) -> Result<(), Problem> {
         let loaded = self.app.logs.load(&self.log).await?.filter(|loaded| loaded.epoch == self.epoch);
@@ -119,7 +129,7 @@ impl Export {
     }
 
     /// Writes the next rows; `false` if the log has none.
-    async fn read_page(&mut self, out: &mut Vec<u8>) -> Result<bool, StoreError> {
+    pub(super) async fn read_page(&mut self, out: &mut Vec<u8>) -> Result<bool, StoreError> {
         let mut rows = self.app.feed.rows(&self.log, self.epoch, self.after, READ_LIMIT).await?;
         rows.retain(|row| row.sequence() <= self.until);
         let Some(last) = rows.last().map(Row::sequence) else { return Ok(false) };
@@ -147,10 +157,10 @@ impl Export {
         Ok(true)
     }
 
-    /// Writes the last line of the proofs; `false` for an export without them.
-    fn end(self, out: &mut Vec<u8>) -> bool {
-        let Some(proof) = self.proof else { return false };
-        proof.end(&self.app.signing_key, (self.app.environment.now)(), out);
-        true
+    /// Writes the last line of the proofs, if it has them.
+    fn end(self, out: &mut Vec<u8>) {
+        if let Some(proof) = self.proof {
+            proof.end(&self.app.signing_key, (self.app.environment.now)(), out);
+        }
     }
 }

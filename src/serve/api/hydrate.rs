@@ -6,28 +6,28 @@ use crate::auth::links::LinkMoment;
 use crate::feed::Filter;
 use crate::ingest::BlobMeta;
 use crate::log::commit::{Summary, Tail};
-use crate::log::{Limit, LogId, LogKind};
+use crate::log::figures::Usage;
+use crate::log::{Limit, LogId};
 use crate::model::{Audience, BlobId, Cursor, Epoch, RunId, Sequence};
 use crate::projection::action;
 use crate::projection::activity_set::Activity;
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
 use crate::serve::http::problem::Problem;
-use crate::serve::http::request::{PAGE_ITEMS_MAX, Query, path_id};
+use crate::serve::http::request::{Query, path_id};
 use crate::serve::http::response::{echo, no_store_json};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, Uri, header};
-use serde_json::{Value, json};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// Maximum bytes of the text of one page.
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Maximum holes of one page, however few events it has.
 const HOLES_MAX: usize = 1000;
-/// Maximum runs that one list examines. It then answers with what it found, and a cursor.
-const SCANNED_MAX: usize = 4 * PAGE_ITEMS_MAX;
 /// What one store read fetches to fill a page.
 const READ_LIMIT: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
 
@@ -36,6 +36,23 @@ const READ_LIMIT: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
 pub fn no_such_run(run: &RunId) -> Problem {
     let detail = format!("Run {run} does not exist. A stream of it would wait for its first fact.");
     Problem::not_found("no_such_run", detail)
+}
+
+/// How long a run took, in milliseconds. `None`: it has not ended.
+fn duration_ms(summary: &Summary) -> Option<u64> {
+    let at = |time: &Option<Box<str>>| Some(time.as_deref()?.parse::<jiff::Timestamp>().ok()?.as_millisecond());
+    let (started, ended) = at(&summary.started_at).zip(at(&summary.ended_at))?;
+    Some(u64::try_from(ended - started).unwrap_or(0))
+}
+
+/// A usage as JSON, without what no model call reported.
+pub(super) fn usage_json(usage: Usage) -> Value {
+    let members = [
+        ("inputTokens", usage.input_tokens.map(Value::from)),
+        ("outputTokens", usage.output_tokens.map(Value::from)),
+        ("costUsd", usage.cost_usd().map(Value::from)),
+    ];
+    members.into_iter().filter_map(|(member, value)| Some((member.to_owned(), value?))).collect::<Map<_, _>>().into()
 }
 
 pub(super) fn run_json(run: &str, epoch: Epoch, summary: &Summary, audience: Audience) -> Value {
@@ -52,9 +69,12 @@ pub(super) fn run_json(run: &str, epoch: Epoch, summary: &Summary, audience: Aud
         "synthetic": state.settled.then_some(true),
         "epoch": epoch.to_string(),
         "lastSequence": summary.last_sequence,
+        "agentId": summary.agent,
         "startedAt": summary.started_at,
         "endedAt": summary.ended_at,
-        "lastActivity": summary.last_activity,
+        "durationMs": duration_ms(summary),
+        "usage": summary.figures.as_ref().and_then(|figures| figures.usage(audience)).map(usage_json),
+        "lastActivity": summary.news().time(audience).map(|time| format!("{time:.3}")),
         "title": summary.preview.title,
         "preview": summary.preview.message.as_ref().map(|(_, text)| text),
         "compacted": (summary.compacted.times > 0).then_some(true),
@@ -64,37 +84,6 @@ pub(super) fn run_json(run: &str, epoch: Epoch, summary: &Summary, audience: Aud
         members.retain(|_, value| !value.is_null());
     }
     shown
-}
-
-/// `GET /v1/runs`: runs, newest first.
-pub async fn runs(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
-    let query = Query::from_uri(&uri);
-    let (limit, audience) = (query.page_size()?, query.audience()?);
-    // A client with limited rights finds its runs among all others.
-    let page = if authorization.is_unrestricted() { limit + 1 } else { PAGE_ITEMS_MAX + 1 };
-    let (mut runs, mut at, mut scanned) = (Vec::new(), query.number("cursor")?, 0);
-    let next = 'pages: loop {
-        let listed = app.logs.list(LogKind::Run, at, page).await?;
-        for run in &listed {
-            let LogId::Run(id) = &run.log else { unreachable!("the list was restricted to runs") };
-            if let Some(summary) = Summary::from_listed(run).filter(|summary| authorization.has_run(id, summary)) {
-                if runs.len() == limit {
-                    break 'pages at;
-                }
-                runs.push(run_json(id.as_str(), run.epoch, &summary, audience));
-            }
-            at = Some(run.created);
-        }
-        scanned += listed.len();
-        if listed.len() < page {
-            break None;
-        }
-        if scanned >= SCANNED_MAX {
-            break at;
-        }
-    };
-    let next = next.map(|next| next.to_string());
-    Ok(no_store_json(echo(&query, json!({ "runs": runs, "nextCursor": next }))))
 }
 
 /// The existing run of a request, with its tail and epoch.
@@ -393,6 +382,12 @@ pub async fn blob(
         return Err(missing());
     }
     let total = blob.body.len() as u64;
+    // What a person attached is not shown in place, not even as an image: it could be anything.
+    let disposition = meta.attachment.as_deref().map(|name| match name {
+        "" => "attachment".to_owned(),
+        name => format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(name, NON_ALPHANUMERIC)),
+    });
+    let disposition = disposition.map(|disposition| [(header::CONTENT_DISPOSITION, disposition)]);
     let common = [
         (header::CONTENT_TYPE, meta.media_type.to_string()),
         (header::ACCEPT_RANGES, "bytes".into()),
@@ -411,8 +406,8 @@ pub async fn blob(
             let (from, to) = (*ranges[0].start(), *ranges[0].end());
             let index = |at: u64| usize::try_from(at).expect("the range lies within a body in memory");
             let part = blob.body.slice(index(from)..=index(to));
-            Ok((StatusCode::PARTIAL_CONTENT, common, [(header::CONTENT_RANGE, format!("bytes {from}-{to}/{total}"))], part)
-                .into_response())
+            let range = [(header::CONTENT_RANGE, format!("bytes {from}-{to}/{total}"))];
+            Ok((StatusCode::PARTIAL_CONTENT, common, disposition, range, part).into_response())
         }
         Some(Err(_)) => {
             let detail = format!("The range lies outside the body's {total} bytes. Ask for less, or for all.");
@@ -420,6 +415,6 @@ pub async fn blob(
             Ok(([(header::CONTENT_RANGE, format!("bytes */{total}"))], problem).into_response())
         }
         // Several ranges, or an invalid header: RFC 9110, section 14.2, permits answering with the whole body.
-        _ => Ok((common, blob.body).into_response()),
+        _ => Ok((common, disposition, blob.body).into_response()),
     }
 }

@@ -1,24 +1,28 @@
-//! Streams of lists: the sessions and the pending actions that a client may list, pushed as they change.
+//! Streams of lists: the sessions, the runs and the pending actions that a client may list, pushed as they change.
 //!
 //! ```text
-//!                 ┌────────────── Reset: the client is too far behind ◀──────────────┐
-//!   a request ─▶ Start ─▶ Attention ─▶ Sessions ─▶ Hydrated ─▶ Live: list changes ───┘
-//!                 └─ it resumes ─────────────────────────────▶
+//!                 ┌────────────── Reset: the client is too far behind ◀───────────────┐
+//!   a request ─▶ Start ─▶ Attention ─▶ Sessions ─▶ Runs ─▶ Hydrated ─▶ Live: changes ─┘
+//!                 └─ it resumes ──────────────────────────────────────▶
 //! ```
 //!
-//! The pages of [`attention`](super::attention) and [`session_list`](super::session_list) decide which entries a client
-//! gets. A reader is the number of the last change that it has, with a hash of each entry that it sent, so that an entry
-//! is not sent twice and no client receives the end of an entry that it never had. It looks when its connection takes
-//! more, and finds each changed entry once, however often that changed meanwhile.
+//! The pages of [`attention`](super::attention), [`session_list`](super::session_list) and [`run_list`](super::run_list)
+//! decide which entries a client gets. A reader is the number of the last change that it has, with a hash of each entry
+//! that it sent, so that an entry is not sent twice and no client receives the end of an entry that it never had. It looks
+//! when its connection takes more, and finds each changed entry once, however often that changed meanwhile.
+//!
+//! A run that changed is judged alone. The total and the facets of a list of runs need all of them, so a reader counts
+//! again at most once a second, and less often where counting takes long.
 
 use super::attention::AttentionFilter;
+use super::run_list::{RunList, RunPlace};
 use super::session_list::SessionList;
 use crate::encode::encoded::{EncodedFrames, FrameBuffer};
 use crate::encode::lists::{self, ListFrame};
 use crate::environment;
 use crate::feed::merged::position_and_rows;
 use crate::feed::{AnyReader, StartAt, merged_reader};
-use crate::log::list_changes::ListChange;
+use crate::log::list_changes::{ChangedRun, ListChange};
 use crate::log::pending_actions::{ActionPlace, OpenAction};
 use crate::log::sessions::ListPlace;
 use crate::log::{LogId, StoreError};
@@ -34,19 +38,22 @@ use futures_util::StreamExt;
 use http::{HeaderMap, Uri};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// Entries of each list before `Hydrated`: the oldest actions and the newest sessions.
+/// Entries of each list before `Hydrated`: the oldest actions, the newest sessions, and the first runs of their order.
 pub const LIST_ENTRIES_MAX: usize = 10_000;
 /// Changes that one look takes, and actions after which it takes no further change. A page has as many entries.
 const ENTRIES_AT_ONCE: usize = 128;
 /// The time between two looks. Changes in between are sent once.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// The time between two counts of a list of runs, and how many times as long as the count it is at least.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+const COUNT_INTERVAL_FACTOR: u32 = 20;
 /// Entries of which a reader remembers that it sent them.
 const SENT_ENTRIES_MAX: usize = 65_536;
 
@@ -55,6 +62,9 @@ const KEY_ESCAPED: &AsciiSet = &CONTROLS.add(b'/').add(b'%');
 
 const ATTENTION: &str = "attention";
 const SESSIONS: &str = "sessions";
+const RUNS: &str = "runs";
+/// The list of one entry: the total and the facets of the runs.
+const RUN_TOTALS: &str = "runTotals";
 
 /// `GET /v1/lists/stream`: the entries of lists, then their changes.
 pub async fn get(
@@ -75,24 +85,34 @@ pub async fn get(
 /// # Errors
 /// 400 for a query that names no list, or one that this version does not serve.
 pub fn open(app: &Arc<App>, authorization: Authorization, query: &Query, start: StartAt) -> Result<AnyReader, Problem> {
-    if query.get("runs").is_some() {
-        let detail = "The query asks for the list runs, which this version does not serve. Omit runs.";
-        return Err(Problem::bad_request("bad_query", detail).with("member", "runs"));
-    }
     let attention = query.is_set(ATTENTION).then(|| AttentionFilter::from_query(query, authorization.clone())).transpose()?;
-    let sessions = query.is_set(SESSIONS).then(|| SessionList::from_query(query, authorization)).transpose()?;
-    if attention.is_none() && sessions.is_none() {
-        let detail = "The query names no list. Ask for attention=true, for sessions=true, or for both.";
+    let sessions = query.is_set(SESSIONS).then(|| SessionList::from_query(query, authorization.clone())).transpose()?;
+    let runs = query.get(RUNS).is_some().then(|| RunList::from_query(app, query, [RUNS, "runsSort"], authorization));
+    let runs = runs.transpose()?.map(Arc::new);
+    if runs.as_ref().is_some_and(|runs| runs.is_in_texts()) {
+        let detail = "runs has words. The live list does not search in texts. Ask GET /v1/runs, or use terms with names.";
+        return Err(Problem::bad_request("bad_query", detail).with("member", RUNS));
+    }
+    if sessions.as_ref().is_some_and(SessionList::is_in_texts) {
+        let detail = "in is text. The live list does not search in texts. Ask GET /v1/sessions, or omit in.";
+        return Err(Problem::bad_request("bad_query", detail).with("member", "in"));
+    }
+    if attention.is_none() && sessions.is_none() && runs.is_none() {
+        let detail =
+            "The query names no list. Ask for attention=true, for sessions=true, for runs with a filter, or for several.";
         return Err(Problem::bad_request("bad_query", detail).with("member", ATTENTION));
     }
-    let sessions_max = query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(LIST_ENTRIES_MAX);
+    let entries_max = query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(LIST_ENTRIES_MAX);
     let reader = ListReader {
         wake: app.logs.list_changes().watch(),
         cursor: now(app),
         app: app.clone(),
         attention,
         sessions,
-        sessions_max: sessions_max.clamp(1, LIST_ENTRIES_MAX),
+        runs,
+        entries_max: entries_max.clamp(1, LIST_ENTRIES_MAX),
+        next_count: None,
+        count_from: Instant::now(),
         stage: Stage::Start(start),
         number: 0,
         sent: SentEntries::default(),
@@ -126,6 +146,8 @@ enum Stage {
     Attention(Option<ActionPlace>, usize),
     /// Sends the sessions before a place; it has sent this many.
     Sessions(Option<ListPlace>, usize),
+    /// Sends the runs at these places; before it has any, it looks for them.
+    Runs(Option<VecDeque<RunPlace>>),
     Hydrated,
     Live,
 }
@@ -134,8 +156,13 @@ struct ListReader {
     app: Arc<App>,
     attention: Option<AttentionFilter>,
     sessions: Option<SessionList>,
-    /// The sessions before `Hydrated`.
-    sessions_max: usize,
+    runs: Option<Arc<RunList>>,
+    /// The sessions, and the runs, before `Hydrated`.
+    entries_max: usize,
+    /// When to count the runs again. `None`: nothing has changed since.
+    next_count: Option<Instant>,
+    /// The earliest time of the next count.
+    count_from: Instant,
     wake: watch::Receiver<()>,
     stage: Stage,
     /// The last change that the client has.
@@ -169,6 +196,11 @@ impl ListReader {
                 Stage::Start(start) => self.start(*start),
                 Stage::Attention(after, sent) => self.send_attention(after.clone(), *sent).await?,
                 Stage::Sessions(before, sent) => self.send_sessions(*before, *sent).await?,
+                Stage::Runs(_) => {
+                    // Taken: the reader sets its next stage before it reads anything.
+                    let Stage::Runs(places) = std::mem::replace(&mut self.stage, Stage::Hydrated) else { unreachable!() };
+                    self.send_runs(places).await?
+                }
                 Stage::Hydrated => {
                     self.stage = Stage::Live;
                     Some(lists::hydrated(self.cursor, self.sent.is_truncated))
@@ -186,6 +218,7 @@ impl ListReader {
             StartAt::After(cursor) => resume(&self.app, cursor).map(|number| Some((cursor, number))),
             StartAt::Start | StartAt::Now => Ok(None),
         };
+        self.next_count = self.runs.is_some().then(Instant::now);
         if let Ok(Some((cursor, number))) = resumed {
             (self.cursor, self.number, self.stage) = (cursor, number, Stage::Live);
             self.sent = SentEntries { is_partial: true, ..SentEntries::default() };
@@ -218,21 +251,56 @@ impl ListReader {
 
     async fn send_sessions(&mut self, before: Option<ListPlace>, sent: usize) -> Result<Option<EncodedFrames>, StoreError> {
         let Some(list) = &self.sessions else {
-            self.stage = Stage::Hydrated;
+            self.stage = Stage::Runs(None);
             return Ok(None);
         };
-        let (page, next) = list.page(&self.app, before, ENTRIES_AT_ONCE.min(self.sessions_max - sent)).await?;
+        let (page, next) = list.page(&self.app, before, ENTRIES_AT_ONCE.min(self.entries_max - sent)).await?;
         let sent = sent + page.len();
-        self.sent.is_truncated |= next.is_some() && sent >= self.sessions_max;
-        self.stage = match next.filter(|_| sent < self.sessions_max) {
+        self.sent.is_truncated |= next.is_some() && sent >= self.entries_max;
+        self.stage = match next.filter(|_| sent < self.entries_max) {
             Some(next) => Stage::Sessions(Some(next), sent),
-            None => Stage::Hydrated,
+            None => Stage::Runs(None),
         };
         let puts = page.into_iter().map(|(session, entry)| Update::put(SESSIONS, session.to_string(), entry));
         Ok(self.frames(puts.collect(), None))
     }
 
+    async fn send_runs(&mut self, places: Option<VecDeque<RunPlace>>) -> Result<Option<EncodedFrames>, StoreError> {
+        let Some(list) = self.runs.clone() else {
+            self.stage = Stage::Hydrated;
+            return Ok(None);
+        };
+        let Some(mut places) = places else {
+            let (places, totals) = list.first(&self.app, self.entries_max).await;
+            self.sent.is_truncated |= totals.total() > places.len();
+            self.stage = Stage::Runs(Some(places.into()));
+            self.next_count = None;
+            return Ok(self.frames(vec![Update::put(RUN_TOTALS, RUNS.into(), totals.to_json())], None));
+        };
+        let page: Vec<u64> = places.drain(..places.len().min(ENTRIES_AT_ONCE)).map(RunPlace::created).collect();
+        self.stage = if places.is_empty() { Stage::Hydrated } else { Stage::Runs(Some(places)) };
+        let entries = list.entries(&self.app, page).await?;
+        let puts = entries.into_iter().map(|(_, run, entry)| Update::put(RUNS, run.to_string(), entry));
+        Ok(self.frames(puts.collect(), None))
+    }
+
+    /// Counts the runs again, if they have changed and the time has come.
+    async fn send_totals(&mut self) -> Result<Option<EncodedFrames>, StoreError> {
+        let Some(list) = self.runs.clone() else { return Ok(None) };
+        let begun = Instant::now();
+        if self.next_count.is_none_or(|at| at > begun) {
+            return Ok(None);
+        }
+        let totals = list.totals(&self.app).await;
+        self.count_from = Instant::now() + COUNT_INTERVAL.max(begun.elapsed() * COUNT_INTERVAL_FACTOR);
+        self.next_count = None;
+        Ok(self.frames(vec![Update::put(RUN_TOTALS, RUNS.into(), totals.to_json())], None))
+    }
+
     async fn send_changes(&mut self) -> Result<Option<EncodedFrames>, StoreError> {
+        if let Some(frames) = self.send_totals().await? {
+            return Ok(Some(frames));
+        }
         if let Some(at) = self.next_look.take() {
             sleep_until(at).await;
         }
@@ -244,27 +312,48 @@ impl ListReader {
             return Ok(Some(lists::reset("expired")));
         };
         if changes.is_empty() {
-            if self.wake.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            self.changed().await;
             return Ok(None);
         }
         let (updates, taken) = self.updates(&changes).await?;
+        if changes[..taken].iter().any(|(_, change)| matches!(change, ListChange::Run(_))) && self.runs.is_some() {
+            self.next_count.get_or_insert(self.count_from);
+        }
         let is_all = taken == changes.len() && taken < ENTRIES_AT_ONCE;
         self.number = changes.swap_remove(taken - 1).0;
         self.next_look = is_all.then(|| Instant::now() + LOOK_INTERVAL);
         Ok(self.frames(updates, Some(if is_all { now } else { self.cursor })))
     }
 
+    /// Waits for the next change, or until the runs are to be counted again.
+    async fn changed(&mut self) {
+        let next_count = self.next_count;
+        let count_is_due = async {
+            match next_count {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = self.wake.changed() => {
+                if changed.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+            () = count_is_due => {}
+        }
+    }
+
     /// What has become of the entries that changed, and how many changes that covers.
     async fn updates(&self, changes: &[(u64, ListChange)]) -> Result<(Vec<Update>, usize), StoreError> {
         let pending = self.app.logs.pending_actions();
-        let (mut sessions, mut asked, mut closed, mut taken) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        let (mut sessions, mut runs, mut asked, mut closed, mut taken) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), 0);
         for (_, change) in changes {
             match change {
                 ListChange::Session(session) => sessions.push(session.clone()),
                 ListChange::AskingLog(log) => asked.extend(pending.of_log(log)),
                 ListChange::Closed(action) => closed.push(action.clone()),
+                ListChange::Run(run) => runs.push(run.clone()),
             }
             taken += 1;
             if asked.len() >= ENTRIES_AT_ONCE {
@@ -295,7 +384,23 @@ impl ListReader {
                 may_know: list.covers(&self.app, &session),
             }));
         }
+        if let Some(list) = &self.runs {
+            updates.extend(self.run_updates(list, runs).await?);
+        }
         Ok((updates, taken))
+    }
+
+    /// What has become of runs. One that was erased is known by what it was.
+    async fn run_updates(&self, list: &Arc<RunList>, changed: Vec<Arc<ChangedRun>>) -> Result<Vec<Update>, StoreError> {
+        let entries = list.entries(&self.app, changed.iter().map(|run| run.created).collect()).await?;
+        let mut entries: HashMap<u64, Value> = entries.into_iter().map(|(created, _, entry)| (created, entry)).collect();
+        let update = |run: Arc<ChangedRun>| Update {
+            list: RUNS,
+            key: run.run.to_string(),
+            entry: entries.remove(&run.created),
+            may_know: list.covers_changed(&run),
+        };
+        Ok(changed.into_iter().map(update).collect())
     }
 
     /// The frames of updates, without those that the client has. The last one leads to `reached`; `None`: none has a cursor.

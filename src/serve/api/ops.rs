@@ -4,6 +4,7 @@ use crate::log::panic_message;
 use crate::serve::App;
 use crate::serve::api::workbench::SCHEMAS;
 use crate::serve::http::problem::Problem;
+use crate::serve::http::request::Query;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -19,15 +20,25 @@ pub async fn health() -> Json<Value> {
 /// `GET /readyz`: 200 while the server accepts facts and readers.
 ///
 /// 503 once the server is stopping, its store has failed, or its disk is nearly full; in a cluster also while the node
-/// does not follow.
-pub async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
+/// does not follow. With `for=reads`, a nearly full disk does not count: it stops facts, and no reader.
+pub async fn ready(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Value>, Problem> {
+    let is_for_reads = match Query::from_uri(&uri).get("for") {
+        None => false,
+        Some("reads") => true,
+        Some(other) => {
+            let detail = format!("for={other} is unknown. Send for=reads, or omit it.");
+            return Err(Problem::bad_request("bad_query", detail).with("member", "for"));
+        }
+    };
     if app.stopping.borrow().is_some() {
         return Err(Problem::stopping());
     }
     if let Some(error) = app.logs.failure() {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store_failed", error.to_string()));
     }
-    app.disk.check_space().map_err(|full| Problem { status: StatusCode::SERVICE_UNAVAILABLE, ..full })?;
+    if !is_for_reads {
+        app.disk.check_space().map_err(|full| Problem { status: StatusCode::SERVICE_UNAVAILABLE, ..full })?;
+    }
     let mut ready = json!({ "status": "ready", "openLogs": app.logs.open_count(), "readers": app.feed.reader_count() });
     if let Some(cluster) = &app.cluster {
         let (membership, (lag, _)) = (&cluster.membership, cluster.membership.lag(app.logs.mark().applied));
@@ -94,8 +105,8 @@ mod tests {
         let server =
             Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)
                 .unwrap();
-        let app = server.app.clone();
-        assert!(ready(State(app.clone())).await.is_ok());
+        let (app, uri) = (server.app.clone(), Uri::from_static("/readyz"));
+        assert!(ready(State(app.clone()), uri.clone()).await.is_ok());
         app.logs.panic_in_committer();
         let run = LogId::Run(RunId::new("r").unwrap());
         let drafts = || vec![Draft::new(EventType::RunStatus)];
@@ -104,7 +115,7 @@ mod tests {
             .await
             .unwrap_err();
         app.logs.failed().await;
-        let problem = ready(State(app)).await.unwrap_err();
+        let problem = ready(State(app), uri).await.unwrap_err();
         assert_eq!((problem.status.as_u16(), problem.code), (503, "store_failed"));
         assert!(problem.detail.contains("the committer panicked"), "{}", problem.detail);
     }

@@ -4,7 +4,7 @@ use crate::feed::merged::sequence_at;
 use crate::log::commit::Summary;
 use crate::log::row::Rows;
 use crate::log::sessions::{PendingBelow, PreviewSources, SessionOverview};
-use crate::log::{Limit, ListedLog, LogId, LogKind, Store, StoreError};
+use crate::log::{Limit, LogId, LogKind, Store, StoreError, log_of_number};
 use crate::model::{Audience, Sequence, SessionId};
 use crate::projection::{View, action};
 use crate::serve::App;
@@ -12,10 +12,16 @@ use crate::serve::access::authorization::Authorization;
 use crate::source::ledger::Status;
 use memchr::memmem;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// The longest title that the server makes of a message, and the longest highlight, in characters.
 pub const MADE_TITLE_CHARS_MAX: usize = 80;
-const HIGHLIGHT_CHARS_MAX: usize = 160;
+pub const HIGHLIGHT_CHARS_MAX: usize = 160;
+/// The kind and the text of a highlight. `None`: the entry has none.
+pub type FoundHighlight = Option<(&'static str, Box<str>)>;
+/// The kinds of highlights that are not matches of a search.
+pub const QUESTION: &str = "question";
+pub const ERROR: &str = "error";
 /// The oldest logs of a session, and the first rows of each, in which the server looks for its first message of a user.
 const FIRST_LOGS: usize = 3;
 const FIRST_ROWS: Limit = Limit { rows: 32, bytes: 64 * 1024 };
@@ -74,7 +80,7 @@ impl TitleFrom {
 }
 
 /// What an entry has beside its line of the index.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct EntryTexts {
     pub title: Option<(Box<str>, TitleFrom)>,
     pub preview: Option<Box<str>>,
@@ -83,26 +89,46 @@ pub struct EntryTexts {
     stale: Option<bool>,
 }
 
+impl EntryTexts {
+    pub fn bytes(&self) -> usize {
+        self.title.as_ref().map_or(0, |(title, _)| title.len()) + self.preview.as_ref().map_or(0, |text| text.len())
+    }
+}
+
+/// A session whose texts are to be read: its version, and the logs that supply them.
+pub type TextSources = (SessionId, u64, PreviewSources);
+
 /// Reads what the entries of these sessions have beside their lines.
-pub async fn load_texts(
-    app: &App,
-    reader: &EntryReader,
-    of: Vec<(SessionId, PreviewSources)>,
-) -> Result<Vec<EntryTexts>, StoreError> {
-    let (logs, marks, reader) = (app.logs.clone(), app.marks.clone(), reader.clone());
+pub async fn load_texts(app: &App, reader: &EntryReader, of: Vec<TextSources>) -> Result<Vec<EntryTexts>, StoreError> {
+    if of.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (logs, marks, entries, reader) = (app.logs.clone(), app.marks.clone(), app.entries.clone(), reader.clone());
     app.logs
         .work(move |store| {
-            let one = |(session, sources): (SessionId, PreviewSources)| {
+            let load = |session: &SessionId, sources| {
                 let mut texts = texts_of(store, sources)?;
+                if texts.title.is_none() {
+                    let oldest = logs.sessions().oldest_logs(session, FIRST_LOGS);
+                    texts.title = made_title(store, &oldest, reader.audience)?.map(|title| (title, TitleFrom::Message));
+                }
+                Ok::<_, StoreError>(Arc::new(texts))
+            };
+            let one = |(session, version, sources): TextSources| {
+                let texts = match entries.texts.get(&session, reader.audience, version) {
+                    Some(texts) => texts,
+                    None => {
+                        let texts = load(&session, sources)?;
+                        entries.texts.keep(session.clone(), reader.audience, version, texts.clone());
+                        texts
+                    }
+                };
+                let mut texts = Arc::unwrap_or_clone(texts);
                 let mark = reader.sub.as_deref().and_then(|sub| marks.of(sub, &session)).unwrap_or_default();
                 texts.pinned = mark.pinned.or(texts.pinned);
                 if let Some(read_to) = mark.read_to {
                     let newest = logs.sessions().news_logs(&session, reader.audience);
                     texts.unread = Some(u64::from(has_news(store, &newest, reader.audience, read_to)?));
-                }
-                if texts.title.is_none() {
-                    let oldest = logs.sessions().oldest_logs(&session, FIRST_LOGS);
-                    texts.title = made_title(store, &oldest, reader.audience)?.map(|title| (title, TitleFrom::Message));
                 }
                 Ok(texts)
             };
@@ -111,10 +137,19 @@ pub async fn load_texts(
         .await
 }
 
-/// The log of this kind and creation order. `None`: it was erased.
-fn log_at(store: &dyn Store, kind: LogKind, created: u64) -> Result<Option<ListedLog>, StoreError> {
-    let found = store.list(kind, Some(created + 1), 1)?.pop();
-    Ok(found.filter(|found| found.created == created))
+/// When these sessions began, by the oldest log of each. `None`: it was erased.
+pub async fn began_at(app: &App, of: Vec<SessionId>) -> Result<Vec<Option<jiff::Timestamp>>, StoreError> {
+    let logs = app.logs.clone();
+    app.logs
+        .work(move |store| {
+            let one = |session: &SessionId| -> Result<Option<jiff::Timestamp>, StoreError> {
+                let Some((kind, created)) = logs.sessions().oldest_logs(session, 1).pop() else { return Ok(None) };
+                let summary = log_of_number(store, kind, created)?.as_ref().and_then(Summary::from_listed);
+                Ok(summary.and_then(|summary| summary.started_at?.parse().ok()))
+            };
+            of.iter().map(one).collect()
+        })
+        .await
 }
 
 /// The texts of a session, from the logs that the index names.
@@ -122,7 +157,7 @@ fn texts_of(store: &dyn Store, logs: PreviewSources) -> Result<EntryTexts, Store
     let mut known: Vec<((LogKind, u64), Summary)> = Vec::new();
     for (kind, created) in logs.into_iter().flatten() {
         if known.iter().all(|(place, _)| *place != (kind, created)) {
-            let summary = log_at(store, kind, created)?.as_ref().and_then(Summary::from_listed);
+            let summary = log_of_number(store, kind, created)?.as_ref().and_then(Summary::from_listed);
             known.push(((kind, created), summary.unwrap_or_default()));
         }
     }
@@ -143,7 +178,7 @@ fn texts_of(store: &dyn Store, logs: PreviewSources) -> Result<EntryTexts, Store
 /// Whether one of these logs has news for the audience after a position in the order of commits.
 fn has_news(store: &dyn Store, logs: &[(LogKind, u64)], audience: Audience, read_to: Sequence) -> Result<bool, StoreError> {
     for (kind, created) in logs {
-        let Some(listed) = log_at(store, *kind, *created)? else { continue };
+        let Some(listed) = log_of_number(store, *kind, *created)? else { continue };
         let Some(summary) = Summary::from_listed(&listed) else { continue };
         let (read, _) = sequence_at(store, &listed.log, listed.epoch, read_to)?;
         if summary.news().last[audience.index()] > read {
@@ -154,9 +189,9 @@ fn has_news(store: &dyn Store, logs: &[(LogKind, u64)], audience: Audience, read
 }
 
 /// A title from the first message of a user that the audience sees.
-fn made_title(store: &dyn Store, logs: &[(LogKind, u64)], audience: Audience) -> Result<Option<Box<str>>, StoreError> {
+pub(super) fn made_title(store: &dyn Store, logs: &[(LogKind, u64)], audience: Audience) -> Result<Option<Box<str>>, StoreError> {
     for (kind, created) in logs {
-        let Some(listed) = log_at(store, *kind, *created)? else { continue };
+        let Some(listed) = log_of_number(store, *kind, *created)? else { continue };
         let appends = store.read(&listed.log, listed.epoch, Sequence::NONE, FIRST_ROWS)?;
         let rows: Vec<_> = appends.into_iter().flat_map(|append| Rows(append.rows)).collect();
         let views = rows.iter().filter_map(|row| row.view(audience));
@@ -235,23 +270,58 @@ pub async fn highlight(
     line: &SessionOverview,
     audience: Audience,
 ) -> Result<Option<Value>, StoreError> {
+    if !matches!(line.status, Status::Waiting | Status::Failed) {
+        return Ok(None);
+    }
+    let found = match app.entries.highlights.get(session, audience, line.version) {
+        Some(found) => found,
+        None => {
+            let found = find_highlight(app, session, line, audience).await?;
+            app.entries.highlights.keep(session.clone(), audience, line.version, found.clone());
+            found
+        }
+    };
+    Ok(found.map(|(kind, text)| json!({ "kind": kind, "text": text })))
+}
+
+/// The kind and the text of a highlight.
+async fn find_highlight(
+    app: &App,
+    session: &SessionId,
+    line: &SessionOverview,
+    audience: Audience,
+) -> Result<FoundHighlight, StoreError> {
     let index = app.logs.sessions();
+    // Of a tree, the question or the error of its head.
+    let session = line.head.as_ref().unwrap_or(session);
     let (kind, log) = match line.status {
         Status::Waiting if line.pending > 0 => {
             let run = index.runs_with_pending(session, audience, 1).pop().map(|(_, run)| LogId::Run(run));
-            ("question", run.or_else(|| Some(LogId::Session(session.clone()))))
+            (QUESTION, run.or_else(|| Some(LogId::Session(session.clone()))))
         }
         Status::Failed => {
             let newest = index.logs_of(session, 1).into_iter().flat_map(|(logs, _)| logs);
-            ("error", newest.map(|(_, log)| log).find(|log| log.kind() == LogKind::Run))
+            (ERROR, newest.map(|(_, log)| log).find(|log| log.kind() == LogKind::Run))
         }
         _ => return Ok(None),
     };
-    let Some(log) = log else { return Ok(None) };
-    let Some(view) = app.feed.activities(&log, audience, None).await? else { return Ok(None) };
-    let text = if kind == "question" { question_of(&view) } else { error_of(&view) };
+    match log {
+        Some(log) => highlight_of_log(app, &log, kind, audience).await,
+        None => Ok(None),
+    }
+}
+
+/// The question that a log asks, or the error that its run ended with, as `kind` says.
+pub(super) async fn highlight_of_log(
+    app: &App,
+    log: &LogId,
+    kind: &'static str,
+    audience: Audience,
+) -> Result<FoundHighlight, StoreError> {
+    let Some(view) = app.feed.activities(log, audience, None).await? else { return Ok(None) };
+    let text = if kind == QUESTION { question_of(&view) } else { error_of(&view) };
     let line = text.map(|text| one_line(&text, HIGHLIGHT_CHARS_MAX)).filter(|line| !line.is_empty());
-    Ok(line.map(|text| json!({ "kind": kind, "text": text })))
+    Ok(line.map(|text| (kind, text.into())))
 }
 
 fn question_of(view: &View) -> Option<String> {
@@ -265,6 +335,12 @@ fn error_of(view: &View) -> Option<String> {
     error.as_str().or_else(|| error["message"].as_str()).or_else(|| error["code"].as_str()).map(str::to_owned)
 }
 
+/// The legal hold that covers a session. Users do not see it.
+pub fn hold_for(app: &App, session: &SessionId, audience: Audience) -> Option<Value> {
+    let on = app.holds.covering(session).filter(|_| audience > Audience::User)?;
+    Some(app.holds.get(&on)?.to_json(&on))
+}
+
 /// A session as JSON, for lists and for its shell.
 pub fn entry_json(
     session: &SessionId,
@@ -273,6 +349,7 @@ pub fn entry_json(
     below: Below,
     reader: &EntryReader,
     highlight: Option<Value>,
+    hold: Option<Value>,
 ) -> Value {
     let counts = json!({
         "runs": line.runs,
@@ -296,6 +373,10 @@ pub fn entry_json(
         "lastActivity": line.last_activity.map(|time| format!("{time:.3}")),
         "createdBy": reader.creator(line),
         "parentSessionId": line.parent,
+        "parent": line.origin.as_ref().map(|origin| &origin.parent),
+        "fork": line.origin.as_ref().map(|origin| origin.fork),
+        "head": line.head,
+        "hold": hold,
     });
     if let Value::Object(members) = &mut entry {
         members.retain(|_, value| !value.is_null());

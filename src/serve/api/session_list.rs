@@ -2,11 +2,14 @@
 //!
 //! Pages and list streams ask here, so both have the same sessions for a token, an audience and a filter.
 
-use super::session_entry::{Below, EntryReader, EntryTexts, entry_json, highlight, load_texts};
+use super::session_entry::{Below, EntryReader, EntryTexts, entry_json, highlight, hold_for, load_texts};
+use super::session_search::{FoundTexts, TextReader};
 use crate::auth::rights::Verb;
+use crate::control::DEFAULT_AGENT;
 use crate::log::StoreError;
 use crate::log::sessions::{ListPlace, PendingBelow, SessionOverview, SessionSort, Sessions};
 use crate::model::{AgentId, Audience, OwnerId, SessionId, SessionOwner};
+use crate::search::{self, QUERY_WORDS_MAX};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Enumerated};
 use crate::serve::http::problem::Problem;
@@ -15,6 +18,7 @@ use crate::serve::http::response::{echo, no_store_json};
 use crate::source::ledger::Status;
 use axum::extract::State;
 use axum::response::Response;
+use futures_util::future::try_join_all;
 use http::Uri;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -26,7 +30,12 @@ const FILTER_SCANNED_MAX: usize = 64 * SCAN_STEP;
 /// Maximum sessions that one search examines: it reads their texts from the store.
 const SEARCH_SCANNED_MAX: usize = 4 * SCAN_STEP;
 
+/// Sessions that a list places one by one, or a part of all sessions, whichever is more.
+const NAMED_MAX: usize = 4 * SCAN_STEP;
+const NAMED_PART: usize = 64;
+
 /// The filter of a session list.
+#[derive(Default)]
 struct SessionFilter {
     /// The accepted statuses; all if empty.
     statuses: Vec<Status>,
@@ -36,6 +45,8 @@ struct SessionFilter {
     text: Option<String>,
     /// Whether the text must be in the title.
     is_for_title: bool,
+    /// The words that the texts of a session must have.
+    words: Option<search::WordQuery>,
     /// Only sessions that are archived, or are not. `None`: both.
     archived: Option<bool>,
     /// Only sessions of which one of the newest runs is of this agent.
@@ -44,6 +55,11 @@ struct SessionFilter {
     created_by: Option<Box<str>>,
     /// Only sessions with news after this time.
     updated_after: Option<jiff::Timestamp>,
+}
+
+/// Whether one of the newest runs of a session is of an agent. Runs that name none are of the default agent.
+fn is_of(line: &SessionOverview, agent: &AgentId) -> bool {
+    line.agents.contains(agent) || line.agents.is_empty() && line.runs > 0 && agent.as_str() == DEFAULT_AGENT
 }
 
 /// 400 for a member of the query that has none of the expected values.
@@ -60,15 +76,24 @@ impl SessionFilter {
                 Problem::bad_request("bad_query", detail).with("member", "status")
             })
         };
+        let q = query.get("q").map(str::trim).filter(|text| !text.is_empty());
+        let parse_words = |text: &str| {
+            search::WordQuery::parse(text).map_err(|count| {
+                let detail = format!("q has {count} different words. The limit is {QUERY_WORDS_MAX}.");
+                Problem::bad_request("bad_query", detail).with("member", "q").with("limit", QUERY_WORDS_MAX)
+            })
+        };
+        let is_for_texts = query.get("in") == Some("text");
         let time = |text: &str| text.parse().map_err(|_| bad_value("updatedAfter", text, "a time as RFC 3339"));
         Ok(Self {
             statuses: query.list("status")?.into_iter().map(status).collect::<Result<_, _>>()?,
             needs_action: query.is_set("needsAction"),
-            text: query.get("q").map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty()),
+            text: q.filter(|_| !is_for_texts).map(str::to_lowercase),
+            words: q.filter(|_| is_for_texts).map(parse_words).transpose()?,
             is_for_title: match query.get("in") {
-                None => false,
+                None | Some("text") => false,
                 Some("title") => true,
-                Some(other) => return Err(bad_value("in", other, "title, or absent")),
+                Some(other) => return Err(bad_value("in", other, "title, text, or absent")),
             },
             archived: match query.get("archived") {
                 None | Some("false" | "0") => Some(false),
@@ -88,7 +113,7 @@ impl SessionFilter {
         (self.statuses.is_empty() || self.statuses.contains(&line.status))
             && (!self.needs_action || line.unanswered + session.below.unanswered > 0)
             && self.archived.is_none_or(|archived| line.archived == archived)
-            && self.agent.as_ref().is_none_or(|agent| line.agents.contains(agent))
+            && self.agent.as_ref().is_none_or(|agent| is_of(line, agent))
             && self.created_by.as_deref().is_none_or(|sub| reader.creator(line) == Some(sub))
             && self.updated_after.is_none_or(|after| line.last_activity > Some(after))
     }
@@ -103,10 +128,11 @@ impl SessionFilter {
 
     /// Whether it takes every session that is archived as it asks for.
     fn is_open(&self) -> bool {
-        let Self { statuses, needs_action, text, is_for_title: _, archived: _, agent, created_by, updated_after } = self;
+        let Self { statuses, needs_action, text, is_for_title: _, words, archived: _, agent, created_by, updated_after } = self;
         statuses.is_empty()
             && !needs_action
             && text.is_none()
+            && words.is_none()
             && agent.is_none()
             && created_by.is_none()
             && updated_after.is_none()
@@ -138,15 +164,7 @@ pub(super) async fn pending_below(app: &App, authorization: &Authorization) -> A
             if authorization.is_unrestricted() {
                 return index.pending_below();
             }
-            let mut readable = match Candidates::of(index, &authorization, SessionSort::Created, None, None) {
-                Candidates::All => index.with_pending(),
-                Candidates::Some { placed, owners } => {
-                    let owned = owners.iter().flat_map(|owner| index.list_of(owner, None, usize::MAX));
-                    placed.into_iter().map(|(_, session)| session).chain(owned.map(|(_, session)| session)).collect()
-                }
-            };
-            readable.retain(|session| authorization.has_session(session));
-            Arc::new(index.pending_below_among(readable))
+            Arc::new(index.pending_below_for(|session| authorization.has_session(session)))
         })
         .await
 }
@@ -172,12 +190,21 @@ impl Candidates {
         owner: Option<&OwnerId>,
         creator: Option<&str>,
     ) -> Self {
-        let (owners, sessions) = match (creator, owner, authorization.enumerated()) {
-            (Some(sub), ..) => (Vec::new(), index.created_by(sub)),
-            (None, Some(owner), _) => (vec![owner.clone()], Vec::new()),
-            (None, None, None) => return Self::All,
-            (None, None, Some(Enumerated { owners, sessions, .. })) => (owners, sessions),
+        // Many are found sooner in the list of all.
+        let named_max = NAMED_MAX.max(index.count() / NAMED_PART);
+        let (owners, sessions) = match (creator, owner) {
+            (Some(sub), _) if index.count_created_by(sub) > named_max => return Self::All,
+            (Some(sub), _) => (Vec::new(), index.created_by(sub)),
+            (None, Some(owner)) => (vec![owner.clone()], Vec::new()),
+            (None, None) => match authorization.enumerated() {
+                None => return Self::All,
+                Some(Enumerated { owners, sessions, .. }) => (owners, sessions),
+            },
         };
+        let owned = || owners.iter().map(|owner| index.use_of(owner).sessions as usize).sum::<usize>();
+        if sessions.len() > named_max || matches!(sort, SessionSort::Updated(_)) && sessions.len() + owned() > named_max {
+            return Self::All;
+        }
         match sort {
             SessionSort::Created => Self::Some { placed: index.placed(sessions, sort), owners },
             // The index has the sessions of an owner in the order of creation only.
@@ -232,31 +259,24 @@ pub async fn sessions(State(app): State<Arc<App>>, authorization: Authorization,
     let query = Query::from_uri(&uri);
     let limit = query.page_size()?;
     let list = SessionList::from_query(&query, authorization)?;
-    let at = match query.get("cursor").filter(|text| !text.is_empty()) {
-        None => None,
-        Some(text) => Some(
-            place_of(text, list.sort)
-                .ok_or_else(|| bad_value("cursor", text, "a nextCursor of this list, with the same sort"))?,
-        ),
-    };
-    let (page, next) = list.page(&app, at, limit).await?;
+    let (page, next) = list.page_at(&app, query.get("cursor"), limit).await?;
     let lines: Vec<Value> = page.into_iter().map(|(_, entry)| entry).collect();
-    let next = next.map(|next| place_text(next, list.sort));
     Ok(no_store_json(echo(&query, json!({ "sessions": lines, "nextCursor": next }))))
 }
 
 /// The entry of one session for a client that may read it. `None`: it does not exist.
-pub(super) async fn entry_of(
+pub(in crate::serve) async fn entry_of(
     app: &App,
     authorization: &Authorization,
     audience: Audience,
     session: &SessionId,
 ) -> Result<Option<Value>, StoreError> {
     let reader = EntryReader::new(audience, authorization);
-    let Some(line) = app.logs.sessions().overview(session, audience) else { return Ok(None) };
+    let may_see = |branch: &SessionId| authorization.has_session(branch);
+    let Some(line) = app.logs.sessions().tree_overview(session, audience, may_see) else { return Ok(None) };
     let (texts, highlight) = match authorization.can(Verb::Read) {
         true => {
-            let sources = vec![(session.clone(), line.preview_sources)];
+            let sources = vec![(session.clone(), line.version, line.preview_sources)];
             let texts = load_texts(app, &reader, sources).await?.pop().unwrap_or_default();
             (texts, highlight(app, session, &line, audience).await?)
         }
@@ -264,11 +284,11 @@ pub(super) async fn entry_of(
         false => (EntryTexts::default(), None),
     };
     let below = Below::of(&*pending_below(app, authorization).await, session, audience);
-    Ok(Some(entry_json(session, &line, &texts, below, &reader, highlight)))
+    Ok(Some(entry_json(session, &line, &texts, below, &reader, highlight, hold_for(app, session, audience))))
 }
 
 /// The sessions that a client asks for and may list.
-pub(super) struct SessionList {
+pub(in crate::serve) struct SessionList {
     reader: EntryReader,
     sort: SessionSort,
     owner: Option<OwnerId>,
@@ -288,6 +308,35 @@ impl SessionList {
         Ok(Self { reader, sort, owner, filter: SessionFilter::from_query(query)?, authorization })
     }
 
+    /// The list of an existing client: the sessions of an agent, with the newest activity first.
+    pub(in crate::serve) fn of_agent(
+        authorization: Authorization,
+        audience: Audience,
+        agent: Option<AgentId>,
+        archived: Option<bool>,
+    ) -> Self {
+        let reader = EntryReader::new(audience, &authorization);
+        let filter = SessionFilter { archived, agent, ..SessionFilter::default() };
+        Self { reader, sort: SessionSort::Updated(audience), owner: None, filter, authorization }
+    }
+
+    /// The page that a client's cursor names, and the cursor of the next one.
+    ///
+    /// # Errors
+    /// 400 for a cursor of another list, or the store's failure.
+    pub(in crate::serve) async fn page_at(
+        &self,
+        app: &App,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<(SessionId, Value)>, Option<String>), Problem> {
+        let refused = |text| bad_value("cursor", text, "a nextCursor of this list, with the same sort");
+        let place = |text| place_of(text, self.sort).ok_or_else(|| refused(text));
+        let at = cursor.filter(|text| !text.is_empty()).map(place).transpose()?;
+        let (page, next) = self.page(app, at, limit).await?;
+        Ok((page, next.map(|next| place_text(next, self.sort))))
+    }
+
     /// Whether the client may know of a session, and asks for those of its owner.
     pub(super) fn covers(&self, app: &App, session: &SessionId) -> bool {
         let is_owner = |owner: &OwnerId| app.logs.sessions().with_owner(session, |of| of == SessionOwner::Of(owner));
@@ -303,21 +352,33 @@ impl SessionList {
     ) -> Result<(Vec<(SessionId, Value)>, Option<ListPlace>), StoreError> {
         let below = pending_below(app, &self.authorization).await;
         let (index, archived, creator) = (app.logs.sessions(), self.filter.archived, self.filter.created_by.as_deref());
-        let candidates = Candidates::of(index, &self.authorization, self.sort, self.owner.as_ref(), creator);
-        let is_all = self.filter.is_open() && matches!(candidates, Candidates::All);
-        let (mut entries, mut scanned, step) = (Vec::new(), 0, if is_all { limit + 1 } else { SCAN_STEP });
+        let found = self.found(app).await?;
+        let candidates = match found.as_ref().and_then(|found| found.sessions.as_ref()) {
+            Some(sessions) => Candidates::Some { placed: index.placed(sessions.iter().cloned(), self.sort), owners: Vec::new() },
+            None => Candidates::of(index, &self.authorization, self.sort, self.owner.as_ref(), creator),
+        };
+        let takes_all = self.filter.is_open() && self.owner.is_none() && self.authorization.is_unrestricted();
+        let (mut entries, mut scanned, step) = (Vec::new(), 0, if takes_all { limit + 1 } else { SCAN_STEP });
         loop {
             let mut page = candidates.page(index, self.sort, archived, at, step);
             let (count, last) = (page.len(), page.last().map(|(place, _)| *place));
             page.retain(|(_, session)| self.covers(app, session));
-            // A search may reject any number of them.
-            let needed = if self.filter.text.is_some() { usize::MAX } else { limit + 1 - entries.len() };
-            for (place, session, entry) in self.matching(app, &below, page, needed).await? {
-                if entries.len() == limit {
-                    return Ok((entries, at));
+            if let Some(found) = &found {
+                index.retain_with_log(&mut page, |log| found.matches.has(log));
+            }
+            // A search may reject any number of them. One in texts rejects few, so it reads the texts of a page at a time.
+            let needed = if self.filter.text.is_some() || found.is_some() { usize::MAX } else { limit + 1 - entries.len() };
+            let at_once = if found.is_some() { limit + 1 } else { usize::MAX };
+            while !page.is_empty() {
+                let rest = page.split_off(page.len().min(at_once));
+                for (place, session, entry) in self.matching(app, &below, page, needed, found.as_ref()).await? {
+                    if entries.len() == limit {
+                        return Ok((entries, at));
+                    }
+                    at = Some(place);
+                    entries.push((session, entry));
                 }
-                at = Some(place);
-                entries.push((session, entry));
+                page = rest;
             }
             if count < step || self.is_past(last) {
                 return Ok((entries, None));
@@ -327,6 +388,24 @@ impl SessionList {
                 return Ok((entries, at));
             }
         }
+    }
+
+    /// What the index of texts has for the words of the query. `None`: it asks for none.
+    async fn found(&self, app: &App) -> Result<Option<FoundTexts>, StoreError> {
+        match &self.filter.words {
+            Some(words) => FoundTexts::find(app, words, self.reader.audience).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Who reads the texts of matches.
+    fn reader_of_texts(&self) -> TextReader {
+        TextReader { audience: self.reader.audience, may_see: self.authorization.session_filter() }
+    }
+
+    /// Whether it searches in texts.
+    pub(super) const fn is_in_texts(&self) -> bool {
+        self.filter.words.is_some()
     }
 
     /// Whether no session at or after this place has news after the time that the client asks for.
@@ -339,7 +418,7 @@ impl SessionList {
     pub(super) async fn entries(&self, app: &App, of: &[SessionId]) -> Result<Vec<(SessionId, Value)>, StoreError> {
         let below = pending_below(app, &self.authorization).await;
         let covered = of.iter().filter(|session| self.covers(app, session)).cloned();
-        let matching = self.matching(app, &below, app.logs.sessions().placed(covered, self.sort), usize::MAX).await?;
+        let matching = self.matching(app, &below, app.logs.sessions().placed(covered, self.sort), usize::MAX, None).await?;
         Ok(matching.into_iter().map(|(_, session, entry)| (session, entry)).collect())
     }
 
@@ -350,25 +429,43 @@ impl SessionList {
         below: &PendingBelow,
         of: Vec<(ListPlace, SessionId)>,
         needed: usize,
+        in_texts: Option<&FoundTexts>,
     ) -> Result<Vec<(ListPlace, SessionId, Value)>, StoreError> {
         let audience = self.reader.audience;
         let listed = of.into_iter().filter_map(|(place, session)| {
             // It may have been erased since it was listed.
-            let line = app.logs.sessions().overview(&session, audience)?;
+            let may_see = |branch: &SessionId| self.authorization.has_session(branch);
+            let line = app.logs.sessions().tree_overview(&session, audience, may_see)?;
             let below = Below::of(below, &session, audience);
             Some(ListedSession { place, session, line, below })
         });
         let listed: Vec<ListedSession> = listed.filter(|listed| self.filter.takes(listed, &self.reader)).take(needed).collect();
-        let sources = listed.iter().map(|listed| (listed.session.clone(), listed.line.preview_sources)).collect();
-        let texts = load_texts(app, &self.reader, sources).await?;
-        let mut found = Vec::new();
-        for (ListedSession { place, session, line, below }, texts) in listed.into_iter().zip(texts) {
-            if self.filter.finds(&session, &texts) {
-                let highlight = highlight(app, &session, &line, audience).await?;
-                let entry = entry_json(&session, &line, &texts, below, &self.reader, highlight);
-                found.push((place, session, entry));
+        let sources = |ListedSession { session, line, .. }: &ListedSession| (session.clone(), line.version, line.preview_sources);
+        let texts = load_texts(app, &self.reader, listed.iter().map(sources).collect()).await?;
+        let mut found: Vec<_> = listed.into_iter().zip(texts).collect();
+        found.retain(|(listed, texts)| self.filter.finds(&listed.session, texts));
+        let matches = match (in_texts, &self.filter.words) {
+            (Some(in_texts), Some(words)) => {
+                let of =
+                    found.iter().map(|(listed, texts)| (listed.session.clone(), texts.title.as_ref().map(|it| it.0.clone())));
+                let matches = in_texts.read(app, words, &self.reader_of_texts(), of.collect()).await?;
+                let mut is_match = matches.iter().map(Option::is_some);
+                found.retain(|_| is_match.next() == Some(true));
+                matches.into_iter().flatten().collect()
             }
-        }
-        Ok(found)
+            _ => vec![None; found.len()],
+        };
+        let highlights = found.iter().zip(matches).map(async |((listed, _), of_match)| match of_match {
+            Some(of_match) => Ok(Some(of_match)),
+            None => highlight(app, &listed.session, &listed.line, audience).await,
+        });
+        let highlights = try_join_all(highlights).await?;
+        let entry = |((listed, texts), highlight): ((ListedSession, EntryTexts), Option<Value>)| {
+            let ListedSession { place, session, line, below } = listed;
+            let hold = hold_for(app, &session, audience);
+            let entry = entry_json(&session, &line, &texts, below, &self.reader, highlight, hold);
+            (place, session, entry)
+        };
+        Ok(found.into_iter().zip(highlights).map(entry).collect())
     }
 }

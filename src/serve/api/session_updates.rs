@@ -3,6 +3,7 @@
 //! A title and the archive are for all who see the session, so they are facts of its own log. A mark is of one person, so
 //! it is an entry of the server's own state.
 
+use super::branches::take_head;
 use super::controls::via;
 use super::link_decision::bad_member;
 use super::session_list::entry_of;
@@ -13,7 +14,7 @@ use crate::ingest::{ServerAppend, WriterView};
 use crate::log::LogId;
 use crate::log::commit::SESSION_TITLE_CHARS_MAX;
 use crate::marks::{MarkChange, ReadTo};
-use crate::model::decided_by::{Decider, UPDATED_BY, updated_by};
+use crate::model::decided_by::{Decider, UPDATED_BY, written_by};
 use crate::model::{Cursor, Draft, EventType, Sequence, SessionId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, forbidden};
@@ -50,7 +51,7 @@ struct SessionChange {
 }
 
 /// Checks that a body has some of these members and no others.
-fn check_members(body: &Map<String, Value>, members: &'static [&'static str]) -> Result<(), Problem> {
+pub(super) fn check_members(body: &Map<String, Value>, members: &[&str]) -> Result<(), Problem> {
     let refused = |member: &str, detail: String| {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_member", detail).with("member", member).with("expected", members)
     };
@@ -70,12 +71,13 @@ fn flag_of(body: &Map<String, Value>, member: &'static str) -> Result<Option<boo
     }
 }
 
-/// The title of a body, without white space around it.
-fn title_of(body: &Map<String, Value>) -> Result<Option<TitleChange>, Problem> {
+/// The title in this member of a body, without white space around it.
+fn title_of(body: &Map<String, Value>, member: &'static str) -> Result<Option<TitleChange>, Problem> {
     let expected =
         format!("1 to {SESSION_TITLE_CHARS_MAX} characters without control characters, or null for the title of the source");
-    let refused = |why: String| bad_member("title", format!("title {why}. Send {expected}.")).with("expected", expected.clone());
-    let text = match body.get("title") {
+    let refused =
+        |why: String| bad_member(member, format!("{member} {why}. Send {expected}.")).with("expected", expected.clone());
+    let text = match body.get(member) {
         None => return Ok(None),
         Some(Value::Null) => return Ok(Some(TitleChange::OfSource)),
         Some(Value::String(text)) => text.trim(),
@@ -102,9 +104,10 @@ impl TitleChange {
 }
 
 impl SessionChange {
-    fn from_body(body: &Map<String, Value>) -> Result<Self, Problem> {
-        check_members(body, &["title", "archived"])?;
-        Ok(Self { title: title_of(body)?, archived: flag_of(body, "archived")? })
+    /// Reads a body. `title`: the member with the title.
+    fn from_body(body: &Map<String, Value>, title: &'static str) -> Result<Self, Problem> {
+        check_members(body, &[title, "archived"])?;
+        Ok(Self { title: title_of(body, title)?, archived: flag_of(body, "archived")? })
     }
 
     /// The fact of what it changes. `None`: the session is already so.
@@ -128,7 +131,7 @@ impl SessionChange {
         if let Some(archived) = archived {
             draft.payload.insert("archived", archived.into());
         }
-        draft.payload.insert(UPDATED_BY, updated_by(by, now));
+        draft.payload.insert(UPDATED_BY, written_by(by, now));
         Some(draft)
     }
 }
@@ -138,18 +141,39 @@ pub async fn patch(State(app): State<Arc<App>>, authorization: Authorization, re
     let audience = Query::from_uri(request.uri()).audience()?;
     let session: SessionId = path_id("sessionId", request.uri())?;
     let by = authorization.decider(via(request.headers()));
-    let change = SessionChange::from_body(&read_object(&app, request, BODY_BYTES_MAX).await?)?;
+    let mut body = read_object(&app, request, BODY_BYTES_MAX).await?;
+    let has_head = take_head(&app, &session, &mut body, &by).await?;
+    if !has_head || !body.is_empty() {
+        update(&app, &session, &body, "title", &by).await?;
+    }
+    let entry = entry_of(&app, &authorization, audience, &session).await?;
+    entry.map(no_store_json).ok_or_else(|| no_such_session(&session))
+}
+
+/// Changes what a body says of a session, for all who see it. `title`: the member with the title.
+///
+/// # Errors
+/// 422 for a body that changes nothing or has another member, 404 for an unknown session, or the store's failure.
+pub(in crate::serve) async fn update(
+    app: &App,
+    session: &SessionId,
+    body: &Map<String, Value>,
+    title: &'static str,
+    by: &Decider,
+) -> Result<(), Problem> {
+    let change = SessionChange::from_body(body, title)?;
     app.disk.check_space()?;
     let (logs, now) = (app.logs.clone(), (app.environment.now)());
     let decide = |view: &WriterView<'_>| {
         // Under the lock of the writer: a session that was erased meanwhile does not begin again.
-        let exists = logs.sessions().created_order(&session).is_some();
-        let drafts = change.draft(view, &by, now).filter(|_| exists).into_iter().collect();
-        ((), ServerAppend { drafts, ..ServerAppend::default() })
+        let exists = logs.sessions().created_order(session).is_some();
+        let drafts = change.draft(view, by, now).filter(|_| exists).into_iter().collect();
+        (exists, ServerAppend { drafts, ..ServerAppend::default() })
     };
-    app.ingest.append_as_server(&LogId::Session(session.clone()), decide).await?;
-    let entry = entry_of(&app, &authorization, audience, &session).await?;
-    entry.map(no_store_json).ok_or_else(|| no_such_session(&session))
+    match app.ingest.append_as_server(&LogId::Session(session.clone()), decide).await? {
+        true => Ok(()),
+        false => Err(no_such_session(session)),
+    }
 }
 
 /// `PUT /v1/sessions/{session}/marks`: how far the holder of the token has read a session, and whether it is pinned.
@@ -213,7 +237,7 @@ mod tests {
     use super::*;
 
     fn change(body: &Value) -> Result<SessionChange, Problem> {
-        SessionChange::from_body(body.as_object().unwrap())
+        SessionChange::from_body(body.as_object().unwrap(), "title")
     }
 
     #[test]

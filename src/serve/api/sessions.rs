@@ -7,6 +7,7 @@
 
 use super::hydrate::{activity_json, page_response, run_json};
 use super::session_list::entry_of;
+use crate::feed::lineage::{FrozenLog, epoch_of};
 use crate::feed::merged::{MergedLogs, sequence_at};
 use crate::feed::merged_reader;
 use crate::log::commit::Tail;
@@ -39,17 +40,18 @@ const ACTIVITIES_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Default size of a window.
 const WINDOW_DEFAULT: u64 = 50;
 
-pub(super) fn no_such_session(session: &SessionId) -> Problem {
+pub(in crate::serve) fn no_such_session(session: &SessionId) -> Problem {
     let detail = format!("Session {session} does not exist. A stream of it would wait for its first fact.");
     Problem::not_found("no_such_session", detail)
 }
 
-/// An existing log of a session.
+/// An existing log of a session, or one of its ancestors, as a branch has it.
 struct SessionLog {
     created: u64,
     log: LogId,
     tail: Tail,
     epoch: Epoch,
+    frozen: Option<FrozenLog>,
 }
 
 /// Loads a log of the session.
@@ -58,7 +60,35 @@ struct SessionLog {
 async fn session_log(app: &App, session: &SessionId, created: u64, log: LogId) -> Result<Option<SessionLog>, Problem> {
     let tail = app.logs.log(&log).await?.tail();
     let is_here = log.kind() == LogKind::Session || tail.summary.session_id.as_ref() == Some(session);
-    Ok(tail.epoch.filter(|_| is_here).map(|epoch| SessionLog { created, log, tail, epoch }))
+    Ok(tail.epoch.filter(|_| is_here).map(|epoch| SessionLog { created, log, tail, epoch, frozen: None }))
+}
+
+/// The logs of a session with those that it has of its ancestors, in the order of creation.
+///
+/// `is_wanted` decides by the place in that order.
+async fn all_logs(
+    app: &App,
+    session: &SessionId,
+    is_wanted: impl Fn(u64) -> bool,
+) -> Result<Vec<(u64, LogId, Option<FrozenLog>)>, Problem> {
+    let own = logs_of(app, session)?.into_iter().map(|(created, log)| (created, log, None));
+    let frozen = app.feed.frozen_logs(session, usize::MAX).await?;
+    let frozen = frozen.into_iter().map(|frozen| (frozen.created, frozen.log.clone(), Some(frozen)));
+    let mut logs: Vec<_> = frozen.chain(own).filter(|(created, ..)| is_wanted(*created)).collect();
+    logs.sort_unstable_by_key(|(created, ..)| *created);
+    Ok(logs)
+}
+
+/// Loads one of [`all_logs`]. `None`: it was erased since it was listed, or rewritten in another session.
+async fn any_log(
+    app: &App,
+    session: &SessionId,
+    (created, log, frozen): (u64, LogId, Option<FrozenLog>),
+) -> Result<Option<SessionLog>, Problem> {
+    let Some(frozen) = frozen else { return session_log(app, session, created, log).await };
+    let (tail, epoch) = (app.logs.log(&log).await?.tail(), frozen.epoch);
+    let is_there = tail.epoch == Some(epoch);
+    Ok(is_there.then_some(SessionLog { created, log, tail, epoch, frozen: Some(frozen) }))
 }
 
 /// The activities of a session's log. `None`: the log has another epoch by now.
@@ -67,10 +97,13 @@ async fn activities_of(
     session_log: &SessionLog,
     audience: Audience,
     at: Option<Sequence>,
-) -> Result<Option<View>, Problem> {
-    let view = app.feed.activities(&session_log.log, audience, at).await?;
+) -> Result<Option<Vec<Activity>>, Problem> {
+    let activities = match &session_log.frozen {
+        Some(frozen) => Some(app.feed.frozen_activities(frozen, audience).await?),
+        None => app.feed.activities(&session_log.log, audience, at).await?.map(View::into_activities),
+    };
     let now = app.logs.log(&session_log.log).await?.tail().epoch;
-    Ok(view.filter(|_| now == Some(session_log.epoch)))
+    Ok(activities.filter(|_| now == Some(session_log.epoch)))
 }
 
 /// An activity as JSON, with the log that it belongs to.
@@ -108,8 +141,8 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
         if let LogId::Run(run) = &session_log.log {
             runs.push(run_json(run.as_str(), session_log.epoch, &session_log.tail.summary, audience));
         }
-        let Some(view) = activities_of(&app, session_log, audience, None).await? else { continue };
-        for activity in view.activities() {
+        let Some(activities) = activities_of(&app, session_log, audience, None).await? else { continue };
+        for activity in &activities {
             let entry = SNAPSHOT.iter().find(|(_, takes)| takes(activity));
             if let Some(Value::Array(list)) = entry.and_then(|(member, _)| of_kind.get_mut(*member)) {
                 list.push(log_activity_json(session_log, activity));
@@ -123,9 +156,22 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
     children.retain(|child| authorization.has_session(child));
     answer["children"] = json!(children);
     if let Value::Object(members) = &mut answer {
+        members.extend(tree_json(&app, &authorization, &session));
         members.extend(of_kind);
     }
     Ok(no_store_json(echo(&query, answer)))
+}
+
+/// What the shell of a session says of its tree. Empty for a session without branches.
+fn tree_json(app: &App, authorization: &Authorization, session: &SessionId) -> Map<String, Value> {
+    let mut members = Map::new();
+    let Some(tree) = app.logs.sessions().tree_of(session) else { return members };
+    let branches = tree.branches.iter().filter(|(branch, _)| authorization.has_session(branch));
+    let branches = branches.map(|(branch, origin)| json!({ "sessionId": branch, "parent": origin.parent, "fork": origin.fork }));
+    members.insert("branches".into(), branches.collect());
+    members.insert("head".into(), json!(tree.head));
+    members.insert("root".into(), json!(tree.root));
+    members
 }
 
 /// The activities that a session's snapshot lists, by member.
@@ -241,8 +287,7 @@ pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, P
 fn epochs_of(store: &dyn Store, logs: Vec<(u64, LogId)>) -> Result<Vec<(LogId, Epoch)>, StoreError> {
     let mut found = Vec::with_capacity(logs.len());
     for (created, log) in logs {
-        let listed = store.list(log.kind(), Some(created + 1), 1)?.pop();
-        found.extend(listed.filter(|listed| listed.created == created && listed.log == log).map(|listed| (log, listed.epoch)));
+        found.extend(epoch_of(store, created, &log)?.map(|epoch| (log, epoch)));
     }
     Ok(found)
 }
@@ -257,22 +302,22 @@ pub async fn activities(State(app): State<Arc<App>>, uri: Uri) -> Result<Respons
     let (at, after) = (commit_position(&app, &query, "at")?, query.number("cursor")?.unwrap_or(0));
     let now = merged_reader::now(&app.logs);
     let at = at.map_or(now, |at| at.min(now));
-    let logs = logs_of(&app, &session)?;
-    let last = logs.last().map(|(created, _)| *created);
+    let logs = all_logs(&app, &session, |created| created > after).await?;
+    let last = logs.last().map(|(created, ..)| *created);
     let (mut texts, mut bytes, mut next) = (Vec::new(), 0, None);
-    for (n, (created, log)) in logs.into_iter().filter(|(created, _)| *created > after).enumerate() {
+    for (n, listed) in logs.into_iter().enumerate() {
         if n == FOLDED_LOGS_MAX || bytes > ACTIVITIES_BYTES_MAX {
             break;
         }
-        next = Some(created);
-        let Some(session_log) = session_log(&app, &session, created, log).await? else { continue };
+        next = Some(listed.0);
+        let Some(session_log) = any_log(&app, &session, listed).await? else { continue };
         let (log, epoch) = (session_log.log.clone(), session_log.epoch);
         let (reached, _) = app.logs.work(move |store| sequence_at(store, &log, epoch, at)).await?;
         if reached == Sequence::NONE {
             continue;
         }
-        let Some(view) = activities_of(&app, &session_log, filter.audience, Some(reached)).await? else { continue };
-        for activity in view.activities().iter().filter(|activity| filter.accepts_activity(activity)) {
+        let Some(activities) = activities_of(&app, &session_log, filter.audience, Some(reached)).await? else { continue };
+        for activity in activities.iter().filter(|activity| filter.accepts_activity(activity)) {
             let text = serde_json::to_vec(&log_activity_json(&session_log, activity)).expect("plain data");
             bytes += text.len();
             texts.push(text);
@@ -283,6 +328,38 @@ pub async fn activities(State(app): State<Arc<App>>, uri: Uri) -> Result<Respons
     let cursor = Cursor::at(app.logs.store_epoch(), at).to_string();
     let rest = json!({ "sessionId": session, "cursor": cursor, "nextCursor": next, "truncated": truncated });
     Ok(page_response("activities", texts.iter().map(Vec::as_slice), &echo(&query, rest)))
+}
+
+/// The activities of the newest logs of a session at a position in commit order: by log, in the order of creation.
+///
+/// # Errors
+/// 404 for an unknown session, or the store's failure.
+pub(in crate::serve) async fn activities_at(
+    app: &App,
+    session: &SessionId,
+    audience: Audience,
+    at: Sequence,
+) -> Result<Vec<(LogId, Vec<Activity>)>, Problem> {
+    let mut logs = all_logs(app, session, |_| true).await?;
+    // The session's own log is the oldest, and has what the session is.
+    let surplus = logs.len().saturating_sub(FOLDED_LOGS_MAX);
+    let mut place = 0;
+    logs.retain(|(_, log, _)| {
+        place += 1;
+        place > surplus || log.kind() == LogKind::Session
+    });
+    let mut found = Vec::with_capacity(logs.len());
+    for listed in logs {
+        let Some(session_log) = any_log(app, session, listed).await? else { continue };
+        let (log, epoch) = (session_log.log.clone(), session_log.epoch);
+        let (reached, _) = app.logs.work(move |store| sequence_at(store, &log, epoch, at)).await?;
+        if reached == Sequence::NONE {
+            continue;
+        }
+        let activities = activities_of(app, &session_log, audience, Some(reached)).await?;
+        found.extend(activities.map(|activities| (session_log.log, activities)));
+    }
+    Ok(found)
 }
 
 /// The position of an activity in a session.
@@ -303,16 +380,13 @@ async fn activity_window(
     let (session, audience): (SessionId, _) = (path_id("sessionId", uri)?, query.audience()?);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX).clamp(1, 1000);
     let before = query.get("cursor").filter(|text| !text.is_empty()).map(parse_position).transpose()?;
-    let logs = app.logs.sessions().logs_of(&session, usize::MAX).ok_or_else(|| no_such_session(&session))?;
-    let mut logs: Vec<_> = logs.0.into_iter().filter(|(at, _)| before.is_none_or(|(created, ..)| *at <= created)).collect();
-    logs.sort_by_key(|(created, _)| std::cmp::Reverse(*created));
+    let logs = all_logs(app, &session, |at| before.is_none_or(|(created, ..)| at <= created)).await?;
     let mut found: Vec<(ActivityPosition, Value)> = Vec::new();
     // The logs load one by one, so that a window of a session with thousands of runs opens only what it needs.
-    for (created, log) in logs {
-        let Some(session_log) = &session_log(app, &session, created, log).await? else { continue };
-        let Some(view) = activities_of(app, session_log, audience, None).await? else { continue };
-        let placed =
-            view.activities().iter().enumerate().map(|(n, activity)| ((session_log.created, activity.opened, n), activity));
+    for listed in logs.into_iter().rev() {
+        let Some(session_log) = &any_log(app, &session, listed).await? else { continue };
+        let Some(activities) = activities_of(app, session_log, audience, None).await? else { continue };
+        let placed = activities.iter().enumerate().map(|(n, activity)| ((session_log.created, activity.opened, n), activity));
         let older = placed.filter(|(place, activity)| before.is_none_or(|before| *place < before) && matches(activity));
         found.extend(
             older.rev().take(limit + 1 - found.len()).map(|(place, activity)| (place, log_activity_json(session_log, activity))),

@@ -10,15 +10,16 @@ use crate::serve::http::problem::Problem;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
 /// Scripts and styles load only from this server, whichever text a payload contains.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; manifest-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// What the browser enforces for a document, and not for its scripts and styles.
-const DOCUMENT_HEADERS: [(HeaderName, &str); 4] = [
+pub(super) const DOCUMENT_HEADERS: [(HeaderName, &str); 4] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::REFERRER_POLICY, "no-referrer"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -33,15 +34,32 @@ const ASK: &str = "no-cache";
 /// `GET /`
 pub async fn index(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Problem> {
     let mut response = file("index.html", ASK, &headers)?;
-    let providers = provider_origins(&app);
-    if !providers.is_empty() {
-        let connect = providers.iter().fold("connect-src 'self'".to_owned(), |all, origin| format!("{all} {origin}"));
-        // A second policy beside the first would only narrow it.
-        if let Ok(policy) = HeaderValue::try_from(POLICY.replace("connect-src 'self'", &connect)) {
-            response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    let embedders = app.origins.embedders();
+    // A second policy beside the first would only narrow it.
+    if let Ok(policy) = HeaderValue::try_from(policy(&provider_origins(&app), embedders)) {
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+        if !embedders.is_empty() {
+            // It cannot name origins. Browsers prefer `frame-ancestors`; what looks only at this header would refuse the frame.
+            response.headers_mut().remove(header::X_FRAME_OPTIONS);
         }
     }
     Ok(response)
+}
+
+/// The content policy of the page: it also connects to these identity providers, and pages of these origins may frame it.
+fn policy(providers: &BTreeSet<String>, embedders: &[HeaderValue]) -> String {
+    let connect = providers.iter().fold("connect-src 'self'".to_owned(), |all, origin| format!("{all} {origin}"));
+    let policy = POLICY.replace("connect-src 'self'", &connect);
+    if embedders.is_empty() {
+        return policy;
+    }
+    let known = embedders.iter().filter_map(|origin| origin.to_str().ok());
+    policy.replace("frame-ancestors 'none'", &known.fold("frame-ancestors".to_owned(), |all, origin| format!("{all} {origin}")))
+}
+
+/// `GET /embed.js`: the elements for other pages. A page of another origin needs `--embed-origin` or `--cors-origin`.
+pub async fn elements(headers: HeaderMap) -> Result<Response, Problem> {
+    file("embed.js", ASK, &headers)
 }
 
 /// `GET /push-worker.js`: the service worker of Web Push. From here it covers the whole page.
@@ -77,9 +95,7 @@ fn file(name: &str, caching: &'static str, headers: &HeaderMap) -> Result<Respon
         Some(Coding::Gzip) => (gzip, format!("\"{PAGE_VERSION}-gzip\""), Some(HeaderValue::from_static("gzip"))),
         None => (plain, format!("\"{PAGE_VERSION}\""), None),
     };
-    let known =
-        headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok()).flat_map(|tags| tags.split(','));
-    let is_known = known.map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag);
+    let is_known = is_known(headers, &tag);
     let fields = [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
@@ -98,6 +114,12 @@ fn file(name: &str, caching: &'static str, headers: &HeaderMap) -> Result<Respon
         response.headers_mut().extend(DOCUMENT_HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
     }
     Ok(response)
+}
+
+/// Whether the client has the body with this entity tag.
+pub(super) fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+    known.flat_map(|tags| tags.split(',')).map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag)
 }
 
 /// The codings in which a file is stored, with the larger body first.

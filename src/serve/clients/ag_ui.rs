@@ -7,20 +7,23 @@
 //! the run.
 
 use super::bodies::BodyReader;
-use super::requests::{self, Decision};
+use super::branching::{Leave, branch_off, take_head};
+use super::requests::{self, AsideOutcome, Decision};
 use super::tanstack::{self, TanStack};
-use super::threads::{RUNS_MAX, Thread};
-use super::{DialectStream, PendingOpening, StartFuture, Started, StreamOpening, apart, body, shown_activities};
+use super::threads::{RUNS_MAX, ShownRun, Thread, frozen_runs};
+use super::{DialectStream, PendingOpening, Start, StartFuture, Started, StreamOpening, apart, body, shown_activities};
 use crate::auth::rights::Verb;
 use crate::control::Requester;
+use crate::control::aside::Aside;
 use crate::encode::ag_ui::{AgUi, AgUiOptions, interrupts, messages, state};
 use crate::encode::dialect_cursor::DialectCursor;
+use crate::encode::frames::{ActivityView, Frame};
 use crate::encode::translator::{IdPosition, PlainDialect};
 use crate::encode::{Begin, Until};
 use crate::log::LogId;
 use crate::log::commit::Tail;
 use crate::model::decided_by::Via;
-use crate::model::{AgentId, Audience, RunId, SessionId, ThreadId};
+use crate::model::{AgentId, Audience, RunId, Sequence, SessionId, ThreadId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Principal, Resource, authorize, authorize_also};
 use crate::serve::access::requested_run::requested_in_thread;
@@ -28,6 +31,7 @@ use crate::serve::api::stream::HEADERS;
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, id_of, segment};
 use crate::serve::http::response::echo;
+use crate::source::ledger::Status;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -127,7 +131,7 @@ impl ClientOptions {
 const RUN_ID: &str = "x-run-id";
 
 /// The client's position, by its header or its URL. `None`: the start.
-fn resume_position(headers: &HeaderMap, offset: Option<&str>) -> Result<Option<DialectCursor>, Problem> {
+pub(super) fn resume_position(headers: &HeaderMap, offset: Option<&str>) -> Result<Option<DialectCursor>, Problem> {
     let header = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
     match header.or(offset) {
         None | Some("" | "-1" | "start") => Ok(None),
@@ -187,27 +191,52 @@ pub(super) async fn run(
     let is_tanstack = options.is_tanstack();
     let dialect = options.dialect(id.as_str(), &input.run, begin, input.is_v1, input.messages.clone());
     let named = input.run.clone();
+    let mut thread = thread;
     if decided.is_empty() {
+        if let Some(leave) = leave(app, &thread, &input, audience).await? {
+            thread = branch_off(app, thread, leave, &named, &by).await?;
+        }
         let value = send_value(app, &thread, input, audience).await?;
-        requests::send(app, &id, &named, agent, value, &by).await?;
+        let is_aside = Aside::of(Some(&value)).is_some();
+        let from = app.logs.log(&LogId::Session(thread.id.clone())).await?.tail().last;
+        requests::send(app, &thread.id, &named, agent, value, &by).await?;
+        take_head(app, &thread, &by).await?;
+        if is_aside {
+            let start = answer_aside(app, &principal, &thread.id, named, audience, from);
+            let opening = PendingOpening { start, audience, ids: options.ids, meanwhile: None, dialect };
+            return Ok(DialectStream::after(app, authorization, opening).await?.respond(&[]));
+        }
     }
+    let session = thread.id;
     let start = {
         let app = app.clone();
         Box::pin(async move {
             if decided.is_empty() {
-                let run = requests::wait_until_written(&app, id.clone(), named).await?;
-                return prepare(&app, &principal, &id, run, audience, true).await;
+                let run = requests::wait_until_written(&app, session.clone(), named).await?;
+                return prepare(&app, &principal, &session, run, audience, true).await.map(Start::Run);
             }
             let actions: Vec<_> = decided.iter().map(|decision| decision.action.clone()).collect();
             let run = requests::wait_until_resumed(&app, decided, named, audience).await?;
-            let started = prepare(&app, &principal, &id, run, audience, false).await?;
+            let started = prepare(&app, &principal, &session, run, audience, false).await?;
             // This client keeps the messages that it has.
             let paused = if is_tanstack { requests::paused_at(&app, &started.run, &actions).await? } else { None };
-            Ok(Started { after: paused, ..started })
+            Ok(Start::Run(Started { after: paused, ..started }))
         })
     };
     let opening = PendingOpening { start, audience, ids: options.ids, meanwhile: None, dialect };
     Ok(DialectStream::after(app, authorization, opening).await?.respond(&[]))
+}
+
+/// Where a request leaves the thread: it names an older run as the parent of its run, or edits a message of the user.
+async fn leave(app: &App, thread: &Thread, input: &RunInput, audience: Audience) -> Result<Option<Leave>, Problem> {
+    let parent = input.rest.get("parentRunId").and_then(Value::as_str);
+    if let Some(leave) = parent.and_then(|parent| Leave::after_older_run(thread, parent, audience)) {
+        return Ok(Some(leave));
+    }
+    let last = input.messages.last().filter(|last| last["role"] == "user");
+    let last = last.filter(|last| last["content"].is_string() || last["content"].is_array());
+    let Some((id, last)) = last.and_then(|last| Some((last["id"].as_str()?, last))) else { return Ok(None) };
+    Leave::before_edited(app, thread, id, &text_of(last), audience).await
 }
 
 /// Returns whether a position belongs to this run.
@@ -229,7 +258,7 @@ async fn existing_run(
     }
     authorize(app, principal, Verb::Read, Resource::Run(run), Some(audience)).await?;
     match &tail.summary.session_id {
-        Some(session) if session != thread => {
+        Some(session) if app.logs.sessions().root_of(session) != app.logs.sessions().root_of(thread) => {
             let detail = format!("Run {run} belongs to thread {session}, not to thread {thread}. Use another run id.");
             Err(Problem::new(StatusCode::CONFLICT, "run_of_another_thread", detail).with("member", "runId"))
         }
@@ -284,7 +313,7 @@ async fn submit_decisions(
     for decision in &input.decisions {
         let refuse = |why: &str| {
             let action = &decision.action;
-            let detail = format!("{why} of thread {} asked by interrupt {action}. Reload the thread.", thread.id);
+            let detail = format!("{why} of thread {} asked by interrupt {action}. Reload the thread.", thread.name);
             let problem = Problem::new(StatusCode::CONFLICT, "action_not_pending", detail);
             problem.with("member", "interruptId").with("interruptId", action.as_str())
         };
@@ -306,10 +335,12 @@ async fn submit_decisions(
 /// The value of the `send` that requests a new run.
 async fn send_value(app: &App, thread: &Thread, input: RunInput, audience: Audience) -> Result<Value, Problem> {
     let shown = thread.shown_activities(app, audience).await?;
+    // The agent knows a branch by its own id.
+    let session = thread.id.clone();
     let value = move || {
         let known = requests::known_ids(&shown, &messages(&shown, input.is_v1));
         let new_messages = requests::new_messages(&input.messages, &known);
-        let sent = json!({ "protocol": PROTOCOL, "threadId": input.thread, "runId": input.run });
+        let sent = json!({ "protocol": PROTOCOL, "threadId": session, "runId": input.run });
         requests::value_of(input.rest, sent, new_messages)
     };
     Ok(apart(app, value).await)
@@ -325,7 +356,7 @@ pub(super) async fn prepare(
     replay: bool,
 ) -> Result<Started, Problem> {
     let authorization = authorize(app, principal, Verb::Read, Resource::Run(&run), Some(audience)).await?;
-    let earlier = Some(Thread::find(app, thread).await?.other_runs(&run));
+    let earlier = Some(Thread::of_session(app, thread).await?.other_runs(&run));
     Ok(Started { run, authorization, after: None, replay, earlier })
 }
 
@@ -352,7 +383,7 @@ pub async fn get(
         (None, Some(thread)) => {
             let thread = Thread::find(&app, &thread).await?;
             let answer = hydrate(&app, &thread, options.audience, limit, before).await?;
-            let runs = all_runs(&app, &thread).into_iter().map(|(_, run)| run).collect();
+            let runs = all_runs(&app, &thread).await?.into_iter().map(|(_, shown)| shown.run).collect();
             Ok(BodyReader::new(&app, options.audience, runs).respond(echo(&query, answer)))
         }
         (None, None) => {
@@ -383,10 +414,12 @@ async fn join(
     }
     // The rule for requested runs only holds while the run does not exist.
     let authorization = authorize(app, &principal, Verb::Read, Resource::Run(&run), Some(audience)).await?;
-    let name = summary.session_id.as_ref().or(thread.as_ref()).map(SessionId::as_str);
+    // A client knows the head of its thread by the id of the thread.
+    let known_as = thread.as_ref().filter(|thread| Some(&app.logs.sessions().head_of(thread)) == summary.session_id.as_ref());
+    let name = known_as.or(summary.session_id.as_ref()).or(thread.as_ref()).map(SessionId::as_str);
     let name = name.or(summary.thread_id.as_ref().map(ThreadId::as_str)).unwrap_or(run.as_str()).to_owned();
     let earlier = match &summary.session_id {
-        Some(session) => Thread::find(app, session).await?.other_runs(&run),
+        Some(session) => Thread::of_session(app, session).await?.other_runs(&run),
         None => Vec::new(),
     };
     let dialect = options.dialect(&name, &run, options.begin_mode(), false, Vec::new());
@@ -406,8 +439,37 @@ pub(super) fn await_run(
     Box::pin(async move {
         let run = requests::wait_until_written(&app, thread.clone(), run).await?;
         let started = prepare(&app, &principal, &thread, run, audience, false).await?;
-        Ok(Started { earlier: None, ..started })
+        Ok(Start::Run(Started { earlier: None, ..started }))
     })
+}
+
+/// Waits for the answer to a request beside the conversation: a run of the thread, or only a result.
+fn answer_aside(
+    app: &Arc<App>,
+    principal: &Principal,
+    thread: &SessionId,
+    run: RunId,
+    audience: Audience,
+    from: Sequence,
+) -> StartFuture {
+    let (app, principal, thread) = (app.clone(), principal.clone(), thread.clone());
+    Box::pin(async move {
+        match requests::wait_for_aside(&app, thread.clone(), run.clone(), from).await? {
+            AsideOutcome::Run(run) => prepare(&app, &principal, &thread, run, audience, true).await.map(Start::Run),
+            AsideOutcome::Answer(answer) => Ok(Start::Answer(run_with_answer(&run, answer))),
+        }
+    })
+}
+
+/// The frames of a run that only has this `result` or `error`.
+fn run_with_answer(run: &RunId, mut answer: Map<String, Value>) -> Vec<Frame> {
+    let status = if answer.contains_key("error") { Status::Failed } else { Status::Completed };
+    answer.retain(|member, _| ["result", "error"].contains(&member.as_str()));
+    answer.insert("status".into(), status.as_str().into());
+    let name: Box<str> = run.as_str().into();
+    let (kind, content) = (crate::projection::run::KIND.into(), Arc::new(answer));
+    let of_run = ActivityView { run: Some(name.clone()), kind, id: name, opened: Sequence(1), agent: None, content };
+    vec![Frame::ActivitySnapshot(of_run), Frame::Hydrated {}, Frame::End { status: status.as_str().into() }]
 }
 
 /// A stored thread: a page of its messages, its active run, and what it waits for.
@@ -425,7 +487,7 @@ async fn hydrate(app: &App, thread: &Thread, audience: Audience, limit: usize, b
         .map(|part| json!({ "runId": part.run, "pending": tanstack::with_bindings(pending, part.run.as_str()) }));
     let (messages, state, next) = page(app, thread, active, audience, limit, before).await?;
     let mut answer = json!({
-        "threadId": thread.id,
+        "threadId": thread.name,
         "messages": messages,
         "activeRun": active.map(|run| json!({ "runId": run })),
         "interrupts": interrupts,
@@ -454,14 +516,14 @@ async fn page(
     before: Option<&str>,
 ) -> Result<(Vec<Value>, Option<Value>, Option<String>), Problem> {
     let before = before.map(place).transpose()?;
-    let mut runs = all_runs(app, thread);
+    let mut runs = all_runs(app, thread).await?;
     runs.retain(|(created, _)| before.is_none_or(|(newest, _)| *created <= newest));
     let older = runs.get(RUNS_MAX).map(|(created, _)| created.to_string());
     runs.truncate(RUNS_MAX);
     let (mut all, mut past) = (Vec::new(), Vec::new());
-    for (_, run) in runs.iter().rev() {
-        let of_run = shown_activities(app, run, audience, None).await?;
-        if active != Some(run) {
+    for (_, shown) in runs.iter().rev() {
+        let of_run = shown.activities(app, audience).await?;
+        if active != Some(&shown.run) {
             past.extend(of_run.iter().cloned());
         }
         all.extend(of_run);
@@ -483,18 +545,14 @@ async fn page(
 }
 
 /// The runs of a thread with their places in creation order, the newest first.
-fn all_runs(app: &App, thread: &Thread) -> Vec<(u64, RunId)> {
-    match app.logs.sessions().logs_of(&thread.id, usize::MAX) {
-        Some((logs, _)) => logs.into_iter().filter_map(|(created, log)| Some((created, run_of(log)?))).collect(),
-        None => thread.runs.iter().map(|part| (part.created, part.run.clone())).collect(),
-    }
-}
-
-fn run_of(log: LogId) -> Option<RunId> {
-    match log {
-        LogId::Run(run) => Some(run),
-        LogId::Session(_) => None,
-    }
+async fn all_runs(app: &App, thread: &Thread) -> Result<Vec<(u64, ShownRun)>, Problem> {
+    let Some((logs, _)) = app.logs.sessions().logs_of(&thread.id, usize::MAX) else {
+        return Ok(thread.runs.iter().rev().map(|part| (part.created, part.shown())).collect());
+    };
+    let own = logs.into_iter().filter_map(|(created, log)| Some((created, ShownRun::own(&log)?)));
+    let frozen = frozen_runs(app, &thread.id).await?.into_iter().rev();
+    let frozen = frozen.filter_map(|frozen| Some((frozen.created, ShownRun::frozen(frozen)?)));
+    Ok(own.chain(frozen).collect())
 }
 
 /// A position among a thread's messages.

@@ -1,27 +1,33 @@
 //! The Vercel AI SDK over HTTP.
 //!
 //! `POST /ai-sdk/{agent}` submits, regenerates and decides. `GET …/{chat}/stream` resumes. The SDK leaves the rest to
-//! the application: `GET …/{chat}` loads a chat, and `POST …/{chat}/stop` stops its run.
+//! the application: `GET /ai-sdk/{agent}` lists chats, `GET …/{chat}` loads one, and `POST …/{chat}/stop` stops its run.
+//!
+//! The stream that answers a `POST` is one that the client may count, and resume by its count: see [`counted`].
 //!
 //! The SDK names no runs. This module derives a run's id from the chat and the message that it answers, so a repeated
 //! request requests one run. One run is one assistant message, whose id is the run's id in every replay.
 
+use super::ai_sdk_streams::{dialect, open_requested_run, open_run};
 use super::bodies::BodyReader;
+use super::branching::{Leave, branch_off, take_head};
 use super::requests::{self, Decision, SubmittedDecision};
 use super::threads::{AskedAction, JoinTarget, Thread};
 use super::view::{AI_SDK, ai_sdk_version};
-use super::{DialectStream, PendingOpening, Started, StreamOpening, ag_ui, apart, body, shown_activities};
+use super::{DialectStream, PendingOpening, Start, Started, ag_ui, apart, body, counted};
 use crate::auth::rights::Verb;
 use crate::control::Requester;
-use crate::encode::Until;
-use crate::encode::ai_sdk::{AiSdk, AiSdkOptions, messages as ui_messages};
-use crate::encode::translator::{IdPosition, PlainDialect};
+use crate::encode::Begin;
+use crate::encode::ai_sdk::messages as ui_messages;
+use crate::encode::translator::IdPosition;
 use crate::log::LogId;
 use crate::model::decided_by::Via;
 use crate::model::version::split_version;
 use crate::model::{ActionId, AgentId, Audience, RunId, SessionId};
 use crate::serve::App;
-use crate::serve::access::authorization::{Authorization, Resource, authorize, authorize_also};
+use crate::serve::access::authorization::{Authorization, Resource, authorize_also};
+use crate::serve::access::counted_stream::StreamForm;
+use crate::serve::api::session_list::SessionList;
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, segment};
 use crate::serve::http::response::{echo, no_store_json};
@@ -35,10 +41,6 @@ use std::sync::Arc;
 
 /// The protocol's name in the messages to the agent.
 const PROTOCOL: &str = "ai-sdk";
-
-fn dialect(run: &RunId, version: u8) -> Box<dyn PlainDialect> {
-    Box::new(AiSdk::new(AiSdkOptions { message: run.to_string(), version, until: Until::Pause }))
-}
 
 /// `POST /ai-sdk/{agent}`
 pub async fn post(
@@ -64,20 +66,23 @@ pub async fn post(
 
     let decided = decide(&app, &thread, &messages_sent, about.as_deref(), &by).await?;
     if let Some(last) = decided.last() {
-        let dialect = dialect(&last.run, version);
+        let run = last.run.clone();
+        let actions: Vec<_> = decided.iter().map(|decision| decision.action.clone()).collect();
+        // The client keeps the message that it has.
+        let after = requests::paused_at(&app, &run, &actions).await?;
+        let begin = begin_of(&app, &run).await?;
+        let (dialect, form) = (dialect(&run, version, begin), StreamForm { version, audience, after });
         let start = {
-            let (app, run) = (app.clone(), last.run.clone());
+            let (app, run, session) = (app.clone(), run.clone(), thread.id);
             Box::pin(async move {
-                let actions: Vec<_> = decided.iter().map(|decision| decision.action.clone()).collect();
                 let run = requests::wait_until_resumed(&app, decided, run, audience).await?;
-                // The client keeps the message that it has.
-                let after = requests::paused_at(&app, &run, &actions).await?;
-                let started = ag_ui::prepare(&app, &principal, &chat, run, audience, false).await?;
-                Ok(Started { after, earlier: None, ..started })
+                let started = ag_ui::prepare(&app, &principal, &session, run, audience, false).await?;
+                Ok(Start::Run(Started { after, earlier: None, ..started }))
             })
         };
         let opening = PendingOpening { start, audience, ids: IdPosition::Last, meanwhile: None, dialect };
-        return Ok(DialectStream::after(&app, authorization, opening).await?.respond(AI_SDK));
+        let stream = DialectStream::after(&app, authorization, opening).await?;
+        return Ok(counted::with_name(&app, &query, &run, form, stream.respond(AI_SDK)));
     }
 
     let active_run = match (trigger.as_str(), thread.join_target(audience)) {
@@ -88,63 +93,57 @@ pub async fn post(
     let run =
         active_run.clone().unwrap_or_else(|| run_id_of(&chat, &trigger, about.as_deref(), &messages_sent, thread.run_count));
     let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
+    let mut thread = thread;
     if tail.epoch.is_none() && active_run.is_none() {
+        if let Some(leave) = leave(&app, &thread, &trigger, about.as_deref(), &messages_sent, audience).await? {
+            thread = branch_off(&app, thread, leave, &run, &by).await?;
+        }
         let known = known_message_ids(&app, &thread, audience, version).await?;
-        let (thread, requested) = (chat.clone(), run.clone());
+        // The agent knows a branch by its own id.
+        let (session, requested) = (thread.id.clone(), run.clone());
         let value = move || {
             let mut new_messages = requests::new_messages(&messages_sent, &known);
             // The message is known, but the outputs of its client-side calls are not.
             let last = messages_sent.last().filter(|last| is_assistant(last) && new_messages.last() != Some(last));
             new_messages.extend(last.cloned());
             body.shift_remove("id");
-            let sent = json!({ "protocol": PROTOCOL, "threadId": thread, "runId": requested, "trigger": trigger });
+            let sent = json!({ "protocol": PROTOCOL, "threadId": session, "runId": requested, "trigger": trigger });
             requests::value_of(body, sent, new_messages)
         };
         let value = apart(&app, value).await;
-        requests::send(&app, &chat, &run, &agent, value, &by).await?;
+        requests::send(&app, &thread.id, &run, &agent, value, &by).await?;
+        take_head(&app, &thread, &by).await?;
     }
+    let dialect = dialect(&run, version, begin_of(&app, &run).await?);
     let stream = match tail.epoch {
-        Some(_) => open_run(&app, &authorization, run, audience, version).await?,
-        None => open_requested_run(&app, authorization, &chat, run, audience, version).await?,
+        Some(_) => open_run(&app, &authorization, run.clone(), audience, dialect).await?,
+        None => open_requested_run(&app, authorization, &thread.id, run.clone(), audience, dialect).await?,
     };
-    Ok(stream.respond(AI_SDK))
+    let form = StreamForm { version, audience, after: None };
+    Ok(counted::with_name(&app, &query, &run, form, stream.respond(AI_SDK)))
 }
 
-/// Streams an existing run: its current state, then changes.
-async fn open_run(
-    app: &Arc<App>,
-    authorization: &Authorization,
-    run: RunId,
+/// Where a request leaves the chat: it regenerates an answer, or edits a message of the user.
+async fn leave(
+    app: &App,
+    thread: &Thread,
+    trigger: &str,
+    about: Option<&str>,
+    messages_sent: &[Value],
     audience: Audience,
-    version: u8,
-) -> Result<DialectStream, Problem> {
-    let authorization = authorize(app, authorization.principal(), Verb::Read, Resource::Run(&run), Some(audience)).await?;
-    let dialect = dialect(&run, version);
-    let opening =
-        StreamOpening { run, audience, after: None, replay: false, ids: IdPosition::Last, earlier: Vec::new(), dialect };
-    DialectStream::open(app, authorization, opening).await
+) -> Result<Option<Leave>, Problem> {
+    if trigger == "regenerate-message" {
+        return Ok(Leave::before_run(thread, about));
+    }
+    let last = messages_sent.last().filter(|last| last["role"] == "user");
+    let Some((id, last)) = last.and_then(|last| Some((last["id"].as_str()?, last))) else { return Ok(None) };
+    let texts = last["parts"].as_array().into_iter().flatten().filter_map(|part| part["text"].as_str());
+    Leave::before_edited(app, thread, id, &texts.collect::<Vec<_>>().join("\n"), audience).await
 }
 
-/// Streams a requested run once it exists.
-async fn open_requested_run(
-    app: &Arc<App>,
-    authorization: Authorization,
-    chat: &SessionId,
-    run: RunId,
-    audience: Audience,
-    version: u8,
-) -> Result<DialectStream, Problem> {
-    let (dialect, principal) = (dialect(&run, version), authorization.principal().clone());
-    let start = {
-        let (app, chat) = (app.clone(), chat.clone());
-        Box::pin(async move {
-            let run = requests::wait_until_written(&app, chat.clone(), run).await?;
-            let started = ag_ui::prepare(&app, &principal, &chat, run, audience, true).await?;
-            Ok(Started { earlier: None, ..started })
-        })
-    };
-    DialectStream::after(app, authorization, PendingOpening { start, audience, ids: IdPosition::Last, meanwhile: None, dialect })
-        .await
+/// How the answer to a request begins: such that the client may count it, unless the log lacks changes.
+async fn begin_of(app: &App, run: &RunId) -> Result<Begin, Problem> {
+    Ok(if counted::is_compacted(app, run).await? { Begin::Snapshot } else { Begin::Replay })
 }
 
 /// The id of the run that a request asks for. Regenerating an answered message yields another id.
@@ -159,7 +158,7 @@ fn run_id_of(chat: &SessionId, trigger: &str, about: Option<&str>, messages_sent
 async fn known_message_ids(app: &App, thread: &Thread, audience: Audience, version: u8) -> Result<BTreeSet<String>, Problem> {
     let mut known = BTreeSet::new();
     for part in &thread.runs {
-        let (shown, run) = (shown_activities(app, &part.run, audience, None).await?, part.run.clone());
+        let (shown, run) = (part.shown().activities(app, audience).await?, part.run.clone());
         known.extend(apart(app, move || requests::known_ids(&shown, &ui_messages(&shown, run.as_str(), version))).await);
     }
     Ok(known)
@@ -268,18 +267,45 @@ fn decision(asked_by_call: &HashMap<&str, &str>, part: &Value) -> Option<Decisio
 
 /// `GET /ai-sdk/{agent}/{chat}/stream`: the active run, from its start.
 ///
-/// 204 if none is active: the chat then has every message.
+/// 204 if none is active: the chat then has every message. With `startIndex`, see [`counted::resume`].
 pub async fn stream(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     segment::<AgentId>("agentId", &uri, 2)?;
-    let (chat, query) = (segment::<SessionId>("chatId", &uri, 3)?, Query::from_uri(&uri));
+    let query = Query::from_uri(&uri);
+    if let Some(start) = query.get("startIndex") {
+        return counted::resume(&app, authorization, &uri, start).await;
+    }
+    let chat: SessionId = segment("chatId", &uri, 3)?;
     let (audience, version) = (query.audience()?, ai_sdk_version(&query)?);
     let thread = Thread::find(&app, &chat).await?;
-    let stream = match (thread.active(audience), thread.requested.first()) {
-        (Some(part), _) => open_run(&app, &authorization, part.run.clone(), audience, version).await?,
-        (None, Some(run)) => open_requested_run(&app, authorization, &chat, run.clone(), audience, version).await?,
+    let joins = |run: &RunId| (run.clone(), dialect(run, version, Begin::Snapshot));
+    let stream = match (thread.active(audience), thread.requested.first().map(joins)) {
+        (Some(part), _) => {
+            let (run, dialect) = joins(&part.run);
+            open_run(&app, &authorization, run, audience, dialect).await?
+        }
+        (None, Some((run, dialect))) => open_requested_run(&app, authorization, &thread.id, run, audience, dialect).await?,
         (None, None) => return Ok(([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response()),
     };
     Ok(stream.respond(AI_SDK))
+}
+
+/// `GET /ai-sdk/{agent}`: the chats of an agent that the client may read, with the newest activity first.
+pub async fn chats(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let (agent, query) = (segment::<AgentId>("agentId", &uri, 2)?, Query::from_uri(&uri));
+    let limit = query.page_size()?;
+    let list = SessionList::of_agent(authorization, query.audience()?, Some(agent), Some(false));
+    let (page, next) = list.page_at(&app, query.get("cursor"), limit).await?;
+    let chats = page.into_iter().map(|(chat, entry)| {
+        let mut listed = json!({ "id": chat });
+        for (member, of_entry) in [("title", "title"), ("updatedAt", "lastActivity")] {
+            if let Some(value) = entry.get(of_entry) {
+                listed[member] = value.clone();
+            }
+        }
+        listed
+    });
+    let answer = json!({ "chats": chats.collect::<Vec<_>>(), "nextCursor": next });
+    Ok(no_store_json(echo(&query, answer)))
 }
 
 /// `GET /ai-sdk/{agent}/{chat}`: a chat's messages.
@@ -293,7 +319,7 @@ pub async fn chat(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Pro
     let active = thread.active(audience).map(|part| &part.run);
     let mut all = Vec::new();
     for part in &thread.runs {
-        let (shown, run) = (shown_activities(&app, &part.run, audience, None).await?, part.run.clone());
+        let (shown, run) = (part.shown().activities(&app, audience).await?, part.run.clone());
         let mut of_run = apart(&app, move || ui_messages(&shown, run.as_str(), version)).await;
         if active == Some(&part.run) {
             of_run.retain(|message| message["role"] != "assistant");

@@ -1,10 +1,11 @@
 //! The runtime API of `CopilotKit`: agents, runs, joins and stops.
 //!
-//! Each call has its own address, and `POST /copilotkit` accepts all by their `method`. A run works as in [`ag_ui`]. A
+//! Each call has its own address, and `POST /copilotkit` accepts all by their `method`, also those for threads. A run works as in [`ag_ui`]. A
 //! join shows the thread's current state and continues with the active run. It ignores what the client already has. An
 //! unknown thread is empty, which is no error.
 
 use super::ag_ui::{self, ClientOptions, RunInput};
+use super::copilot_threads::request_by_call;
 use super::requests;
 use super::threads::{JoinTarget, Thread};
 use super::{DialectStream, PendingOpening, StreamOpening, body};
@@ -109,8 +110,9 @@ pub async fn call(
             let authorization = authorize_control(authorization, &agent()?).await?;
             stop_thread(&app, authorization, &body::id(&params, "threadId")?, &body, audience).await
         }
+        Some("resource/request") => request_by_call(&app, &head, &params, body).await,
         other => {
-            let expected = "info, agent/run, agent/connect or agent/stop";
+            let expected = "info, agent/run, agent/connect, agent/stop or resource/request";
             Err(body::bad("method", other.unwrap_or("missing"), expected))
         }
     }
@@ -143,15 +145,29 @@ async fn agents(app: &App, authorization: &Authorization) -> Result<BTreeMap<Str
 
 async fn runtime_info(app: &App, authorization: &Authorization) -> Result<Response, Problem> {
     let named = |(name, is_present): (String, bool)| {
-        let agent = json!({ "name": name, "description": "", "className": "Proscenium", "present": is_present });
+        let capabilities = json!({ "transport": { "streaming": true } });
+        let agent = json!({
+            "name": name,
+            "description": "",
+            "className": "Proscenium",
+            "capabilities": capabilities,
+            "present": is_present,
+        });
         (name, agent)
     };
     let agents: Map<String, Value> = agents(app, authorization).await?.into_iter().map(named).collect();
+    let threads = json!({ "list": true, "inspect": true, "mutations": true, "realtimeMetadata": false });
     Ok(no_store_json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "agents": agents,
         "mode": "sse",
         "audioFileTranscriptionEnabled": false,
+        "threadEndpoints": threads,
+        "singleRoute": { "resourceOperations": true, "threadEndpoints": threads },
+        "suggestions": false,
+        "a2uiEnabled": false,
+        "openGenerativeUIEnabled": false,
+        "telemetryDisabled": true,
     })))
 }
 
@@ -185,7 +201,7 @@ async fn connect_stream(
         }
         Some(JoinTarget::Requested(run)) => {
             let (dialect, meanwhile) = (dialect(run), Some(thread.other_runs(run)));
-            let start = ag_ui::await_run(app, &principal, &id, run.clone(), audience);
+            let start = ag_ui::await_run(app, &principal, &thread.id, run.clone(), audience);
             DialectStream::after(
                 app,
                 authorization,

@@ -9,11 +9,16 @@
 //! These clients also request runs and decide pending actions. Such a request becomes a control ([`requests`]), and the
 //! response stays open while the control is on its way: a stream may start pending ([`DialectStream::after`]).
 
+pub mod a2a;
 pub mod ag_ui;
 pub mod ai_sdk;
+pub mod ai_sdk_streams;
 pub mod bodies;
 pub mod body;
+pub mod branching;
+pub mod copilot_threads;
 pub mod copilotkit;
+pub mod counted;
 pub mod open_stream;
 pub mod requests;
 pub mod tanstack;
@@ -33,6 +38,8 @@ use crate::feed::fan_out::Followers;
 use crate::feed::{AnyReader, Filter, ReadRequest, StartAt, TryNext};
 use crate::log::LogId;
 use crate::model::{Audience, Cursor, RunId, Sequence};
+use crate::projection::View;
+use crate::projection::activity_set::Activity;
 use crate::projection::change::ContentOperation;
 use crate::projection::tool_call::INPUT;
 use crate::serve::access::authorization::{Authorization, OpenAccess};
@@ -49,6 +56,7 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::Waker;
 use std::time::Duration;
+use threads::ShownRun;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
@@ -62,7 +70,7 @@ pub struct StreamOpening {
     pub replay: bool,
     pub ids: IdPosition,
     /// The earlier runs of the thread, oldest first; see [`Translator::load_history`].
-    pub earlier: Vec<RunId>,
+    pub earlier: Vec<ShownRun>,
     pub dialect: Box<dyn PlainDialect>,
 }
 
@@ -73,12 +81,20 @@ pub struct PendingOpening {
     pub audience: Audience,
     pub ids: IdPosition,
     /// The runs to show while it waits, oldest first.
-    pub meanwhile: Option<Vec<RunId>>,
+    pub meanwhile: Option<Vec<ShownRun>>,
     pub dialect: Box<dyn PlainDialect>,
 }
 
-/// Resolves to the started run, or to the reason why it does not start.
-pub type StartFuture = Pin<Box<dyn Future<Output = Result<Started, Problem>> + Send>>;
+/// Resolves to what the stream waits for, or to the reason why that does not come.
+pub type StartFuture = Pin<Box<dyn Future<Output = Result<Start, Problem>> + Send>>;
+
+/// What a pending stream waits for.
+pub enum Start {
+    /// A run.
+    Run(Started),
+    /// These frames are all of it: the agent answered without a run.
+    Answer(Vec<Frame>),
+}
 
 /// The run of a pending stream, once it exists; fields as in [`StreamOpening`].
 pub struct Started {
@@ -89,7 +105,7 @@ pub struct Started {
     pub after: Option<Cursor>,
     pub replay: bool,
     /// `None`: the client has already been shown the earlier runs.
-    pub earlier: Option<Vec<RunId>>,
+    pub earlier: Option<Vec<ShownRun>>,
 }
 
 /// The event stream of one client.
@@ -98,7 +114,10 @@ pub struct DialectStream {
     source: FrameSource,
     translator: ReaderTranslator,
     audience: Audience,
-    earlier: Vec<RunId>,
+    /// The run, once it exists.
+    run: Option<RunId>,
+    earlier: Vec<ShownRun>,
+    catching_up: CatchingUp,
     /// Sent before the first event, by a line of its own: it differs from reader to reader.
     reconnect_delay_ms: Option<u64>,
     /// A text to send.
@@ -113,6 +132,14 @@ pub struct DialectStream {
     is_over: bool,
     /// Whether a socket has the chunk after the last one.
     has_last_chunk: bool,
+}
+
+/// How far a stream has read what its log had when it began.
+#[derive(Default)]
+struct CatchingUp {
+    is_done: bool,
+    /// Whether a heartbeat is due, because [`DialectStream::catch_up`] took the one that opens the stream.
+    owes_heartbeat: bool,
 }
 
 /// The next part of a stream.
@@ -158,6 +185,7 @@ enum SourceEvent {
     Heartbeat,
     Frames(EncodedFrames),
     Started(Started),
+    Answered(Vec<Frame>),
     Refused(Problem),
     /// The server cuts the stream before its end.
     Cut,
@@ -179,7 +207,11 @@ impl PendingSource {
             biased;
             () = drain_elapsed(&mut self.stopping, self.drain) => SourceEvent::Cut,
             problem = self.access.ended() => SourceEvent::Refused(problem),
-            started = &mut self.start => started.map_or_else(SourceEvent::Refused, SourceEvent::Started),
+            start = &mut self.start => match start {
+                Ok(Start::Run(started)) => SourceEvent::Started(started),
+                Ok(Start::Answer(frames)) => SourceEvent::Answered(frames),
+                Err(problem) => SourceEvent::Refused(problem),
+            },
             () = &mut self.heartbeat_timer => {
                 self.heartbeat_timer.as_mut().reset(Instant::now() + heartbeat);
                 SourceEvent::Heartbeat
@@ -198,12 +230,17 @@ pub async fn shown_activities(
     at: Option<Sequence>,
 ) -> Result<Vec<ActivityView>, Problem> {
     let view = app.feed.activities(&LogId::Run(run.clone()), audience, at).await?;
+    Ok(views_of(app, run, view.map(View::into_activities).unwrap_or_default()).await)
+}
+
+/// The activities of a run as dialects read them.
+async fn views_of(app: &App, run: &RunId, activities: Vec<Activity>) -> Vec<ActivityView> {
     let (placeholders, run) = (app.placeholders.clone(), run.clone());
-    let shown = move || {
-        let activities = view.iter().flat_map(crate::projection::View::activities);
-        activities.map(|activity| placeholders.mark_activity(ActivityView::of(&run, activity))).collect()
+    let views = move || {
+        let mark = |activity| placeholders.mark_activity(ActivityView::of(&run, activity));
+        activities.iter().map(mark).collect()
     };
-    Ok(apart(app, shown).await)
+    apart(app, views).await
 }
 
 /// Translates what may be a long conversation where it delays no other request.
@@ -228,7 +265,54 @@ impl DialectStream {
         translator.own().resume_at(after);
         let mut opened = Self::new(app, FrameSource::Stream(Box::new(stream)), audience, earlier, translator);
         opened.bodies.cover(&run);
+        opened.run = Some(run);
         Ok(opened)
+    }
+
+    /// Does not send the next events: the client has counted so many.
+    pub fn skip(&mut self, events: u64) {
+        self.translator.own().skip(events);
+    }
+
+    /// Reads on until something is to be sent, or until the stream has read all that the log has now.
+    ///
+    /// Returns how many of the skipped events have not come; `None` if a later one is to be sent.
+    ///
+    /// # Errors
+    /// The problem with which the stream would end.
+    pub async fn catch_up(&mut self) -> Result<Option<u64>, Problem> {
+        while self.chunk.is_none() && self.sending.is_done() && !self.is_over && !self.has_read_all().await? {
+            match self.next_step().await? {
+                Some(Piece::Cut | Piece::End) => return Err(self.cut_problem()),
+                Some(Piece::Chunk(_) | Piece::Text(_)) => self.catching_up.owes_heartbeat = true,
+                None => {}
+            }
+        }
+        Ok(self.translator.get().unskipped())
+    }
+
+    /// Whether nothing follows in the log now, not even the run's end.
+    ///
+    /// `&mut`, because the future of a pending source may not be shared by threads.
+    async fn has_read_all(&mut self) -> Result<bool, Problem> {
+        let Some(run) = self.run.clone().filter(|_| self.catching_up.is_done) else {
+            return Ok(self.catching_up.owes_heartbeat && matches!(self.source, FrameSource::Pending(_)));
+        };
+        Ok(self.app.logs.log(&LogId::Run(run)).await?.tail().end().is_none())
+    }
+
+    /// Why a stream was cut before anything of it was sent.
+    fn cut_problem(&self) -> Problem {
+        match (&self.source, &self.run) {
+            (FrameSource::Stream(stream), Some(run)) if !stream.must_end() => counted::compacted(run),
+            _ => Problem::stopping(),
+        }
+    }
+
+    /// Whether the stream has ended with what was read.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// Opens a stream that waits for its run. Until the run starts, `authorization` covers the wait.
@@ -253,15 +337,23 @@ impl DialectStream {
         Ok(Self { sending: FilledText::of(shown), ..opened })
     }
 
-    fn new(app: &Arc<App>, source: FrameSource, audience: Audience, earlier: Vec<RunId>, translator: ReaderTranslator) -> Self {
+    fn new(
+        app: &Arc<App>,
+        source: FrameSource,
+        audience: Audience,
+        earlier: Vec<ShownRun>,
+        translator: ReaderTranslator,
+    ) -> Self {
         let (app, reconnect_delay_ms) = (app.clone(), Some(app.reconnect_delay_ms()));
-        let bodies = BodyReader::new(&app, audience, earlier.clone());
+        let bodies = BodyReader::new(&app, audience, earlier.iter().map(|shown| shown.run.clone()).collect());
         Self {
             app,
             source,
             translator,
             audience,
+            run: None,
             earlier,
+            catching_up: CatchingUp::default(),
             reconnect_delay_ms,
             chunk: None,
             sending: FilledText::of(Bytes::new()),
@@ -282,7 +374,8 @@ impl DialectStream {
             }
             self.earlier = earlier;
         }
-        self.earlier.iter().chain([&started.run]).for_each(|run| self.bodies.cover(run));
+        self.earlier.iter().map(|shown| &shown.run).chain([&started.run]).for_each(|run| self.bodies.cover(run));
+        self.run = Some(started.run.clone());
         if let FrameSource::Pending(wait) = &mut self.source {
             // The wait and the stream count as one open connection.
             wait.access = OpenAccess::default();
@@ -399,6 +492,9 @@ impl DialectStream {
 
     /// What the stream can send without waiting.
     fn at_hand(&mut self) -> Option<Piece> {
+        if std::mem::take(&mut self.catching_up.owes_heartbeat) {
+            return Some(Piece::Text(heartbeat().into_bytes()));
+        }
         if self.chunk.is_none() && self.sending.is_done() {
             return None;
         }
@@ -411,6 +507,9 @@ impl DialectStream {
     /// # Errors
     /// The problem with which the stream ends.
     async fn next_step(&mut self) -> Result<Option<Piece>, Problem> {
+        if self.must_restart && self.translator.get().counts() {
+            return self.restart_in_place().await;
+        }
         if self.must_restart {
             load_history(&self.app, &self.earlier, self.audience, &mut self.translator).await?;
             if let FrameSource::Stream(stream) = &mut self.source {
@@ -424,6 +523,14 @@ impl DialectStream {
                 SourceEvent::Heartbeat => return Ok(Some(Piece::Text(heartbeat().into_bytes()))),
                 SourceEvent::Cut => return Ok(Some(Piece::Cut)),
                 SourceEvent::Started(started) => return self.begin(started).await.map(|()| None),
+                SourceEvent::Answered(frames) => {
+                    let mut out = ChunkBuffer::new(0);
+                    for frame in &frames {
+                        self.translator.own().translate_one(frame, None, &mut out.text);
+                    }
+                    (self.is_over, self.chunk) = (true, Some(out.finish(None)));
+                    return Ok(None);
+                }
                 SourceEvent::Refused(problem) => return Err(problem),
                 SourceEvent::Frames(frames) => self.untranslated = Some(frames),
             }
@@ -431,6 +538,29 @@ impl DialectStream {
         let Some(frames) = self.untranslated.clone() else { return Ok(None) };
         let translated = self.translate(&frames).await;
         self.untranslated = None;
+        self.catching_up.is_done |= frames.ends_hydration();
+        self.take(translated);
+        Ok(None)
+    }
+
+    /// Shows the activities as of the envelope that needs it, and reads on from there.
+    ///
+    /// A counted stream must not depend on the time at which it is read, so it does not show the current state.
+    async fn restart_in_place(&mut self) -> Result<Option<Piece>, Problem> {
+        let (Some(cursor), Some(run)) = (self.translator.get().cursor(), self.run.clone()) else { return Ok(Some(Piece::Cut)) };
+        let shown = shown_activities(&self.app, &run, self.audience, Some(cursor.after)).await?;
+        let FrameSource::Stream(stream) = &mut self.source else { return Ok(Some(Piece::Cut)) };
+        if counted::is_compacted(&self.app, &run).await? || !stream.rewind(cursor) {
+            return Ok(Some(Piece::Cut));
+        }
+        let placeholders = self.app.placeholders.clone();
+        let translated = apart_with(&self.app, &mut self.translator, move |translator| {
+            let mut out = ChunkBuffer::new(0);
+            let flow = translator.restart_at(cursor, shown, &mut out.text);
+            Translated { chunk: out.finish(Some(&placeholders)), flow, is_own: true }
+        })
+        .await;
+        self.must_restart = false;
         self.take(translated);
         Ok(None)
     }
@@ -561,6 +691,7 @@ async fn open_stream(
     let filter = Filter::all(audience);
     let request = ReadRequest { filter, frames: Frames::Activities, replay };
     let reader = app.feed.read(&LogId::Run(run), request, start).await?.with_single_snapshot();
+    let reader = if translator.get().counts() { reader.with_every_change() } else { reader };
     let mut stream = Stream::new(app, AnyReader::One(reader), audience, authorization.open_counted(app)?);
     // The dialect's own events carry the delay.
     stream.take_reconnect_delay();
@@ -570,13 +701,13 @@ async fn open_stream(
 /// Gives a dialect the activities of the earlier runs.
 async fn load_history(
     app: &App,
-    earlier: &[RunId],
+    earlier: &[ShownRun],
     audience: Audience,
     translator: &mut ReaderTranslator,
 ) -> Result<(), Problem> {
     let mut all = Vec::new();
     for run in earlier {
-        all.extend(shown_activities(app, run, audience, None).await?);
+        all.extend(run.activities(app, audience).await?);
     }
     translator.own().load_history(all);
     Ok(())

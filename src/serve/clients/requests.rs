@@ -7,18 +7,20 @@
 
 use super::threads::{AskedAction, Thread};
 use super::{apart, body};
+use crate::control::aside::{ASIDE_ANSWER, Aside};
 use crate::control::rules::{ControlRequest, QUESTIONS, approval_of};
 use crate::control::{CONTROL_BYTES_MAX, ControlError, REJECTED, Requester};
 use crate::encode::frames::ActivityView;
 use crate::feed::Frames;
 use crate::feed::reader::Reader;
 use crate::feed::{Filter, ReadRequest, StartAt};
-use crate::ingest::WriterView;
+use crate::ingest::{BlobMeta, WriterView};
 use crate::log::commit::Tail;
 use crate::log::control::ControlState;
 use crate::log::{Limit, LogId};
 use crate::model::version::split_version;
-use crate::model::{ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Cursor, RunId, Sequence, SessionId};
+use crate::model::{ActionId, ActionOutcome, AgentId, Audience, BlobId, Control, ControlId, Cursor, RunId, Sequence, SessionId};
+use crate::projection::envelope_view::BLOB_PATH;
 use crate::serve::App;
 use crate::serve::access::requested_run::request_control_id;
 use crate::serve::api::controls::control_problem;
@@ -236,7 +238,8 @@ impl StopOutcome {
 /// Why the request was refused.
 pub async fn stop(app: &App, thread: &Thread, named: Option<&RunId>, by: &Requester) -> Result<StopOutcome, Problem> {
     let audience = by.audience;
-    let named = named.and_then(|run| thread.find_run(run)).filter(|part| !part.state(audience).status.is_end());
+    let named = named.and_then(|run| thread.find_run(run));
+    let named = named.filter(|part| part.frozen.is_none() && !part.state(audience).status.is_end());
     let part = named.or_else(|| thread.active(audience));
     if part.is_none() {
         let log = LogId::Session(thread.id.clone());
@@ -333,6 +336,12 @@ async fn tail(app: &App, run: &RunId) -> Result<Tail, Problem> {
 pub async fn wait_until_written(app: &Arc<App>, thread: SessionId, run: RunId) -> Result<RunId, Problem> {
     let (control, asked) = (send_id(&thread, &run), LogId::Session(thread));
     let mut watcher = LogWatcher::of(app, [LogId::Run(run.clone()), asked.clone()]).await?;
+    let is_aside = |view: &WriterView<'_>| view.controls.get(&control).is_some_and(|of| Aside::of(of.value.as_ref()).is_some());
+    if app.ingest.read(&asked, is_aside).await? {
+        let detail =
+            format!("Run {run} may never exist: only the client that asked gets the answer to a request without a message.");
+        return Err(Problem::new(StatusCode::CONFLICT, "control_refused", detail).with("controlId", control.as_str()));
+    }
     loop {
         if tail(app, &run).await?.epoch.is_some() {
             return Ok(run);
@@ -340,6 +349,112 @@ pub async fn wait_until_written(app: &Arc<App>, thread: SessionId, run: RunId) -
         check_control(app, &asked, &control).await?;
         watcher.changed().await?;
     }
+}
+
+/// Waits until a control of a session is claimed by its owner, or its run is written.
+///
+/// # Errors
+/// Why neither will happen: its agent refuses, or no worker claimed it in time.
+pub async fn wait_until_claimed(app: &Arc<App>, session: SessionId, run: RunId, control: ControlId) -> Result<(), Problem> {
+    let log = LogId::Session(session);
+    let mut watcher = LogWatcher::of(app, [LogId::Run(run.clone()), log.clone()]).await?;
+    let is_claimed = |view: &WriterView<'_>| {
+        view.controls.get(&control).is_none_or(|known| known.state == ControlState::Acked || known.attempt > 0)
+    };
+    loop {
+        check_control(app, &log, &control).await?;
+        if tail(app, &run).await?.epoch.is_some() || app.ingest.read(&log, is_claimed).await? {
+            return Ok(());
+        }
+        watcher.changed().await?;
+    }
+}
+
+/// How the agent answered a request beside the conversation.
+pub enum AsideOutcome {
+    /// It said something to the readers of the thread, so its answer is this run.
+    Run(RunId),
+    /// The `result` or the `error` of the request.
+    Answer(Map<String, Value>),
+}
+
+/// Waits for the answer to a request beside the conversation, which the log has after `from` unless the request is repeated.
+///
+/// # Errors
+/// Why there is none: its agent refuses, or no worker claimed the request in time.
+pub async fn wait_for_aside(app: &Arc<App>, thread: SessionId, run: RunId, from: Sequence) -> Result<AsideOutcome, Problem> {
+    let (control, log) = (send_id(&thread, &run), LogId::Session(thread.clone()));
+    let mut watcher = LogWatcher::of(app, [LogId::Run(run.clone()), log.clone()]).await?;
+    loop {
+        if tail(app, &run).await?.epoch.is_some() {
+            return Ok(AsideOutcome::Run(run));
+        }
+        check_control(app, &log, &control).await?;
+        let state = |view: &WriterView<'_>| view.controls.get(&control).map(|record| record.state);
+        if app.ingest.read(&log, state).await?.is_none_or(|state| state == ControlState::Acked) {
+            // A run is written before its request is acknowledged.
+            if tail(app, &run).await?.epoch.is_some() {
+                return Ok(AsideOutcome::Run(run));
+            }
+            let answer = match aside_answer(app, &thread, &control, from).await? {
+                None => aside_answer(app, &thread, &control, Sequence::NONE).await?,
+                found => found,
+            };
+            return Ok(AsideOutcome::Answer(answer.unwrap_or_default()));
+        }
+        watcher.changed().await?;
+    }
+}
+
+/// Finds the answer to a request beside the conversation in its session's log.
+async fn aside_answer(
+    app: &App,
+    thread: &SessionId,
+    control: &ControlId,
+    from: Sequence,
+) -> Result<Option<Map<String, Value>>, Problem> {
+    let log = LogId::Session(thread.clone());
+    let tail = app.logs.log(&log).await?.tail();
+    let Some(epoch) = tail.epoch else { return Ok(None) };
+    let mut after = from;
+    while after < tail.last {
+        let rows = app.feed.rows(&log, epoch, after, Limit { rows: 256, bytes: 1024 * 1024 }).await?;
+        for text in rows.iter().filter_map(|row| row.view(Audience::Internal)) {
+            if memchr::memmem::find(text, ASIDE_ANSWER.as_bytes()).is_none() {
+                continue;
+            }
+            let Ok(mut event) = serde_json::from_slice::<Value>(text) else { continue };
+            let is_answer = event["payload"]["kind"] == ASIDE_ANSWER && event["payload"]["controlId"] == control.as_str();
+            if is_answer {
+                fill_bodies(app, thread, &mut event).await?;
+                let Value::Object(answer) = event["payload"].take() else { continue };
+                return Ok(Some(answer));
+            }
+        }
+        let Some(last) = rows.last() else { break };
+        after = last.sequence();
+    }
+    Ok(None)
+}
+
+/// Puts the bodies of a session's fact into their places.
+async fn fill_bodies(app: &App, session: &SessionId, event: &mut Value) -> Result<(), Problem> {
+    let links = event["refs"].as_array().cloned().unwrap_or_default();
+    for link in links {
+        let id = link["href"].as_str().and_then(|href| BlobId::new(href.strip_prefix(BLOB_PATH)?).ok());
+        let (Some(id), Some(member)) = (id, link["member"].as_str()) else { continue };
+        let Some(blob) = app.logs.blob(&id).await? else { continue };
+        // A producer may name any body in a fact.
+        let Some(meta) = BlobMeta::read(&blob).ok().filter(|meta| meta.session.as_ref() == Some(session)) else { continue };
+        let whole = match &*meta.media_type {
+            "application/json" => serde_json::from_slice(&blob.body).ok(),
+            _ => Some(String::from_utf8_lossy(&blob.body).into()),
+        };
+        if let (Some(whole), Some(place)) = (whole, event.pointer_mut(member)) {
+            *place = whole;
+        }
+    }
+    Ok(())
 }
 
 /// Waits until the run that asked for these decisions resumes, and returns the run to follow.

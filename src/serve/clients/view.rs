@@ -24,9 +24,6 @@ use std::sync::Arc;
 /// The header that the AI SDK's own server sends with its streams.
 pub(super) const AI_SDK: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "v1")];
 
-/// The supported major versions of the AI SDK. The first is the default.
-const AI_SDK_VERSIONS: [u8; 3] = [5, 6, 7];
-
 /// A stream as a client asked to see it.
 pub enum RunStream {
     /// The client has received everything up to the end: 204, after which `EventSource` does not reconnect.
@@ -96,7 +93,7 @@ async fn open_in_format(
         "ag-ui" => (Box::new(AgUi::new(ag_ui_options(app, &run, query, replay).await?)), &[]),
         "ai-sdk" => {
             let version = ai_sdk_version(query)?;
-            let options = ai_sdk::AiSdkOptions { message: run.to_string(), version, until: Until::End };
+            let options = ai_sdk::AiSdkOptions { message: run.to_string(), version, begin: Begin::Snapshot, until: Until::End };
             (Box::new(AiSdk::new(options)), AI_SDK)
         }
         _ => {
@@ -137,9 +134,9 @@ async fn ag_ui_options(app: &App, run: &RunId, query: &Query, replay: bool) -> R
 }
 
 pub(super) fn ai_sdk_version(query: &Query) -> Result<u8, Problem> {
-    let Some(text) = query.get("version") else { return Ok(AI_SDK_VERSIONS[0]) };
-    text.parse().ok().filter(|version| AI_SDK_VERSIONS.contains(version)).ok_or_else(|| {
+    let Some(text) = query.get("version") else { return Ok(ai_sdk::VERSIONS[0]) };
+    ai_sdk::supported_version(text).ok_or_else(|| {
         let detail = format!("The query's version is {text:?}. It must be the client's major version: 5, 6 or 7.");
-        Problem::bad_request("bad_query", detail).with("member", "version").with("expected", AI_SDK_VERSIONS.as_slice())
+        Problem::bad_request("bad_query", detail).with("member", "version").with("expected", ai_sdk::VERSIONS.as_slice())
     })
 }

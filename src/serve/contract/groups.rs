@@ -2,8 +2,9 @@
 
 use super::kinds::{self, ProblemKind};
 use super::members::{
-    AFTER, AGENT, AUDIENCE, FORMAT, FRAMES, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ,
-    Parameter, REPLAY, SOURCE, SURFACE, SURFACES, TICKET, TYPE, VERSION,
+    AFTER, AGENT, AUDIENCE, DURABLE_FORMAT, DURABLE_FRAMES, DURABLE_OFFSET, FORMAT, FRAMES, IF_NONE_MATCH, LAST_EVENT_ID,
+    LAST_EVENT_ID_HEADER, LIVE, PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ, Parameter, REPLAY, SOURCE, STREAM_CURSOR, SURFACE,
+    SURFACES, TICKET, TYPE, VERSION,
 };
 
 /// Problems of every address: a foreign origin, an unknown host, server errors, and those of a node of a cluster.
@@ -14,7 +15,8 @@ pub const ACCESS_PROBLEMS: &[ProblemKind] = &[kinds::UNAUTHENTICATED, kinds::FOR
 /// Problems of an address that keeps a connection open.
 pub const OPENS_CONNECTION: &[ProblemKind] = &[kinds::TOO_MANY_CONNECTIONS_OF_TOKEN];
 /// Problems of every access to the store.
-pub const STORE: &[ProblemKind] = &[kinds::ERASED, kinds::STORE_FAILED, kinds::STORED_STATE_UNREADABLE];
+pub const STORE: &[ProblemKind] =
+    &[kinds::ERASED, kinds::STORE_FAILED, kinds::STORED_STATE_UNREADABLE, kinds::ARCHIVE_UNAVAILABLE];
 pub const RUN_READ: &[ProblemKind] = &[kinds::NO_SUCH_RUN];
 pub const SESSION_READ: &[ProblemKind] = &[kinds::NO_SUCH_SESSION];
 /// Problems of facts, over any transport.
@@ -90,6 +92,8 @@ pub const REQUEST_FAILS: &[ProblemKind] = &[
     kinds::CONTROL_REFUSED,
     kinds::CONTROL_EXPIRED,
 ];
+/// Problems of a stream that a client of the AI SDK counts.
+pub const COUNTED_STREAM: &[ProblemKind] = &[kinds::NO_SUCH_RUN, kinds::COMPACTED, kinds::EPOCH_CHANGED];
 /// Problems of AG-UI, whose clients name runs.
 pub const WRONG_NAME: &[ProblemKind] = &[kinds::RUN_EXISTS, kinds::RUN_OF_ANOTHER_THREAD];
 /// Problems of a stop request.
@@ -139,4 +143,8 @@ pub const SOCKET_PROBLEMS: &[&[ProblemKind]] = &[FACTS, STORE, MESSAGE, DECISION
 pub const SELECTION: &[Parameter] = &[AUDIENCE, SURFACES, SURFACE, TYPE, AGENT];
 /// The parameters of a stream.
 pub const STREAM: &[Parameter] = &[FRAMES, REPLAY, AFTER, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, FORMAT, VERSION, TICKET];
+/// The parameters of a durable stream.
+pub const DURABLE: &[Parameter] = &[DURABLE_OFFSET, LIVE, STREAM_CURSOR, DURABLE_FRAMES, REPLAY, DURABLE_FORMAT, IF_NONE_MATCH];
+/// Problems of a durable stream.
+pub const DURABLE_READ: &[ProblemKind] = &[kinds::EPOCH_CHANGED, kinds::ACTIVITIES_TOO_LARGE];
 pub const PRODUCER: &[Parameter] = &[SOURCE, PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ];

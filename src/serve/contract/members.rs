@@ -84,11 +84,25 @@ pub const WEBHOOK: Parameter = Parameter::path("webhook", "The webhook's id.", t
 pub const CONTROL_PATH: Parameter = Parameter::path("control", "The control's id.", id, BAD_ID);
 pub const LINK_PATH: Parameter = Parameter::path("link", "The link's id, which is not its secret.", id, BAD_ID);
 pub const CHAT: Parameter = Parameter::path("chat", "The chat's id in the client, which is the session's id.", id, BAD_ID);
+pub const CHAT_OR_STREAM: Parameter = Parameter::path(
+    "chat",
+    "The chat's id in the client, which is the session's id. With `startIndex` also the `x-workflow-run-id` of a stream, or a run's id.",
+    id,
+    BAD_ID,
+);
+pub const START_INDEX: Parameter = Parameter::query(
+    "startIndex",
+    "The number of chunks of the stream that the client has; a negative number asks for so many of the last ones. A whole number.",
+    || json!({ "type": "integer" }),
+    BAD_QUERY,
+);
 pub const THREAD_PATH: Parameter =
     Parameter::path("thread", "The thread's id in the client, which is the session's id.", id, BAD_ID);
 pub const SCHEMA: Parameter =
     Parameter::path("file", "The document's name, such as `frames.schema.json` or `activities/message.schema.json`.", text, None);
 pub const ASSET: Parameter = Parameter::path("file", "The file's name.", text, None);
+pub const DOCUMENTATION_PAGE: Parameter =
+    Parameter::path("page", "The page's name, such as `guides/approvals`; with `.md`, its Markdown.", text, None);
 
 pub const AUDIENCE: Parameter = Parameter::query(
     "audience",
@@ -106,6 +120,10 @@ pub const SURFACE: Parameter = Parameter::query("surface", "An alias of `surface
 pub const TYPE: Parameter =
     Parameter::query("type", "Only events of these types: up to 256 comma-separated names. Default: all.", text, BAD_QUERY);
 pub const AGENT: Parameter = Parameter::query("agentId", "Only data of this agent.", id, BAD_ID);
+pub const ACP_AGENT: Parameter =
+    Parameter::query("agentId", "The agent of new sessions, and of messages. Default: the session's own.", id, BAD_ID);
+pub const ACP_SESSION: Parameter =
+    Parameter::query("sessionId", "The session that `session/new` returns. Default: a new one each time.", id, BAD_ID);
 pub const ACTIVATION: Parameter =
     Parameter::query("activation", "Repeated unchanged in the answer, so that a client can recognise a late answer.", text, None);
 pub const LIMIT: Parameter = Parameter::query("limit", "Items per page: 1 to 1000 (clamped). Default: 1000.", number, BAD_QUERY);
@@ -126,10 +144,39 @@ pub const ATTENTION_LIST: Parameter =
     Parameter::query("attention", "`true` or `1`: the list of pending actions. `agentId` filters it.", text, BAD_QUERY);
 pub const SESSION_LIST: Parameter =
     Parameter::query("sessions", "`true` or `1`: the list of sessions, with the filters of `GET /v1/sessions`.", text, BAD_QUERY);
-pub const RUN_LIST: Parameter = Parameter::query("runs", "This version does not serve the list of runs.", text, BAD_QUERY);
+pub const RUN_LIST: Parameter = Parameter::query(
+    "runs",
+    "The list of runs of this filter, as `filter` of `GET /v1/runs` has it, without words; empty, `true` or `1`: of all runs. `since` counts from the opening. The list `runTotals` has one entry: its `total` and `facets`, at most once a second.",
+    text,
+    BAD_QUERY,
+);
+pub const RUN_LIST_SORT: Parameter = Parameter::query(
+    "runsSort",
+    "Which runs come before `Hydrated`: the first ones of this order, as `sort` of `GET /v1/runs` has it.",
+    run_sort,
+    BAD_QUERY,
+);
+pub const SINCE: Parameter = Parameter::query(
+    "since",
+    "Only runs that started since: a time back from now such as `90s`, `15m`, `24h` or `7d`, or a date or time. Default: 24h.",
+    text,
+    BAD_QUERY,
+);
+pub const STATS_BY: Parameter = Parameter::query(
+    "by",
+    "What buckets are of: `hour` or `day` (UTC) of the start, `agent` or `status`, or one of each, separated by a comma. Default: no buckets.",
+    text,
+    BAD_QUERY,
+);
+pub const STATS_FILTER: Parameter = Parameter::query(
+    "filter",
+    "Only runs that meet every term, as `filter` of `GET /v1/runs` has it, without words.",
+    text,
+    BAD_QUERY,
+);
 pub const LIST_LIMIT: Parameter = Parameter::query(
     "limit",
-    "Sessions before `Hydrated`, the newest: 1 to 10000 (clamped). Default: 10000. Older ones follow when they change.",
+    "Sessions before `Hydrated`, the newest, and runs, the first ones: 1 to 10000 (clamped). Default: 10000. Others follow when they change.",
     number,
     BAD_QUERY,
 );
@@ -153,12 +200,50 @@ pub const SEARCH: Parameter = Parameter::query(
     text,
     None,
 );
-pub const SEARCH_IN: Parameter =
-    Parameter::query("in", "Where `q` looks: `title`. Default: title, preview and id.", || one_of(&["title"]), BAD_QUERY);
+pub const SEARCH_IN: Parameter = Parameter::query("in", SEARCH_IN_MEANING, || one_of(&["title", "text"]), BAD_QUERY);
+const SEARCH_IN_MEANING: &str = "Where `q` looks: `title`; or `text`: messages, reasoning, questions and errors of all its runs, and the title. A text must have all words of `q`, without regard to case and accents; the last word may be a beginning. The live list has no `text`. Default: title, preview and id.";
+pub const RUN_FILTER: Parameter = Parameter::query("filter", RUN_FILTER_MEANING, text, BAD_QUERY);
+const RUN_FILTER_MEANING: &str = "Only runs that meet every term, such as `status:failed agent:coder cost:>1 since:7d \"disk space\"`; the guide \"Find runs\" has all terms. With `filter` or `sort`, even an empty one, the answer has `total` and `facets`, and its runs have titles that the server makes, and highlights.";
+pub const RUN_SORT: Parameter = Parameter::query(
+    "sort",
+    "`started`, `ended`, `cost`, `tokens` or `duration`, with `-` before it for descending. Runs without the value come last. Default: the newest first.",
+    run_sort,
+    BAD_QUERY,
+);
+fn run_sort() -> Value {
+    json!({ "type": "string", "pattern": "^(-?(started|ended|cost|tokens|duration))?$" })
+}
+
+pub const RUNS_CURSOR: Parameter = Parameter::query(
+    "cursor",
+    "The `nextCursor` of the previous page, with the same `filter` and `sort`.",
+    || json!({ "type": "string", "pattern": "^([0-9]+|-?[a-z]+\\.[0-9]*\\.[0-9]+)?$" }),
+    BAD_QUERY,
+);
+pub const RUNS_OFFSET: Parameter = Parameter::query(
+    "offset",
+    "How many runs the page leaves out, from the first one or from `cursor` on. Filters with words take none. The answer has `total` and `facets`. Default: 0.",
+    number,
+    BAD_QUERY,
+);
 pub const SESSIONS_CURSOR: Parameter = Parameter::query(
     "cursor",
     "The `nextCursor` of the previous page, with the same `sort`.",
     || json!({ "type": "string", "pattern": "^([0-9]+(-[0-9]+)?)?$" }),
+    BAD_QUERY,
+);
+pub const THREADS_CURSOR: Parameter = Parameter::query(
+    "cursor",
+    "The `nextCursor` of the previous page.",
+    || json!({ "type": "string", "pattern": "^([0-9]+-[0-9]+)?$" }),
+    BAD_QUERY,
+);
+pub const INCLUDE_ARCHIVED: Parameter =
+    Parameter::query("includeArchived", "`true` or `1`: also archived threads. Default: only the others.", text, None);
+pub const READY_FOR: Parameter = Parameter::query(
+    "for",
+    "`reads`: whether the server takes readers; a nearly full disk stops only facts. Absent: whether it takes facts and readers.",
+    || one_of(&["reads"]),
     BAD_QUERY,
 );
 pub const SORT: Parameter = Parameter::query(
@@ -191,6 +276,12 @@ pub const OWNER: Parameter = Parameter::query(
     "Whose the session is that begins. The token's `owners` must cover it. Default: the token's `owner`.",
     id,
     Some(kinds::BAD_ID),
+);
+pub const FILE_NAME: Parameter = Parameter::query(
+    "name",
+    "The name of the file: at most 255 characters, no control characters.",
+    text,
+    Some(kinds::BAD_QUERY),
 );
 pub const NEEDS_ACTION: Parameter = Parameter::query(
     "needsAction",
@@ -236,6 +327,34 @@ pub const FRAMES: Parameter = Parameter::query(
     || one_of(&["activities", "events"]),
     BAD_QUERY,
 );
+pub const DURABLE_FRAMES: Parameter = Parameter::query(
+    "frames",
+    "The items: the envelopes as they are stored (default), or frames, as `GET …/stream` sends them: `events`, or `activities` with snapshots first.",
+    || one_of(&["activities", "events"]),
+    BAD_QUERY,
+);
+pub const DURABLE_FORMAT: Parameter =
+    Parameter::query("format", "Formats of other clients are not available for durable streams.", text, Some(kinds::NOT_SERVED));
+pub const DURABLE_OFFSET: Parameter = Parameter::query(
+    "offset",
+    "Where to start: a `Stream-Next-Offset` of this stream, `-1` for its start, or `now` for its end. Required with `live`. Default: `-1`.",
+    || json!({ "type": "string", "pattern": "^(-1|now|[0-9a-f]{16}_[0-9]{20})$" }),
+    BAD_CURSOR,
+);
+pub const LIVE: Parameter = Parameter::query(
+    "live",
+    "Absent: the answer has what is there now. `long-poll`: it waits for an item, up to 20 s. `sse`: server-sent events for a minute.",
+    || one_of(&["long-poll", "sse"]),
+    BAD_QUERY,
+);
+pub const STREAM_CURSOR: Parameter = Parameter::query(
+    "cursor",
+    "The `Stream-Cursor` of the previous live answer. It keeps caches from repeating that answer; the next one is larger.",
+    || json!({ "type": "string", "pattern": "^[0-9]{1,20}$" }),
+    BAD_CURSOR,
+);
+pub const IF_NONE_MATCH: Parameter =
+    Parameter::header("If-None-Match", "The `ETag` of an earlier answer to the same request.", text, None);
 pub const REPLAY: Parameter = Parameter::query(
     "replay",
     "`snapshots` (default): the current state. `deltas`: every delta from the cursor or the start.",
@@ -279,6 +398,12 @@ pub const CHILDREN: Parameter =
 pub const ERASE_CHILDREN: Parameter = Parameter::query(
     "children",
     "`true`: erase the child sessions that the token covers, too. `false`: keep them without their parent. Absent: a session that has some is refused.",
+    || json!({ "type": "boolean" }),
+    BAD_QUERY,
+);
+pub const ERASE_BRANCHES: Parameter = Parameter::query(
+    "branches",
+    "`true`: erase the branches of what is erased, too: they need what they have of it. Otherwise a session that has some is refused.",
     || json!({ "type": "boolean" }),
     BAD_QUERY,
 );

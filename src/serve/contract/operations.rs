@@ -9,18 +9,21 @@ pub use super::operation::{Content, Operation, RequestBody, ResponseSpec};
 
 use super::access_rule::AccessRule::{self, AnyToken, InBand, Public, Requires};
 use super::groups::{
-    BODY_TRANSFER, CLIENT_BODY, CONTROL, DECISION, FACTS, LEASE_ANSWER, LINES_TRANSFER, LINK_DECISION, OBJECT, OBJECT_BODY,
-    OPENS_CONNECTION, PRODUCER, REQUEST_FAILS, RUN_READ, SELECTION, SESSION_READ, STOP, STORE, STREAM, WRONG_NAME,
+    BODY_TRANSFER, CLIENT_BODY, CONTROL, COUNTED_STREAM, DECISION, DURABLE, DURABLE_READ, FACTS, LEASE_ANSWER, LINES_TRANSFER,
+    LINK_DECISION, OBJECT, OBJECT_BODY, OPENS_CONNECTION, PRODUCER, REQUEST_FAILS, RUN_READ, SELECTION, SESSION_READ, STOP,
+    STORE, STREAM, WRONG_NAME,
 };
 use super::kinds::{self, ProblemKind};
 use super::members::{
-    ACTIVATION, AGENT, AGENT_PATH, ARCHIVED, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT, ATTENTION_LIST, AUDIENCE, BEFORE,
-    BLOB, CHAT, CHILDREN, CONTROL_PATH, CREATED_BY, CURSOR, DECISIONS_CURSOR, ERASE_CHILDREN, ERASE_WAIT, EVENTS_AFTER,
-    EVENTS_BEFORE, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, LINK_PATH, LINKS_CURSOR, LINKS_LIMIT, LIST_AFTER,
-    LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, OWNER, OWNER_PATH, PLACE_CURSOR, PROOF, PROTOCOL_VERSION, RANGE, RUN,
-    RUN_ID_HEADER, RUN_LIST, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SEARCH_IN, SESSION, SESSION_AT, SESSION_EVENTS_AFTER,
-    SESSION_EVENTS_BEFORE, SESSION_LIST, SESSIONS_CURSOR, SESSIONS_OWNER, SORT, STATUS, SUBAGENTS, THREAD, THREAD_PATH, TICKET,
-    UNTIL, UPDATED_AFTER, VERSION, WAIT, WEBHOOK, WINDOW_CURSOR, WINDOW_LIMIT,
+    ACP_AGENT, ACP_SESSION, ACTIVATION, AGENT, AGENT_PATH, ARCHIVED, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT,
+    ATTENTION_LIST, AUDIENCE, BEFORE, BLOB, CHAT, CHAT_OR_STREAM, CHILDREN, CONTROL_PATH, CREATED_BY, CURSOR, DECISIONS_CURSOR,
+    DOCUMENTATION_PAGE, ERASE_BRANCHES, ERASE_CHILDREN, ERASE_WAIT, EVENTS_AFTER, EVENTS_BEFORE, FILE_NAME, INCLUDE_ARCHIVED,
+    LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, LINK_PATH, LINKS_CURSOR, LINKS_LIMIT, LIST_AFTER, LIST_LIMIT, MAX,
+    MESSAGES, NEEDS_ACTION, OFFSET, OWNER, OWNER_PATH, PLACE_CURSOR, PROOF, PROTOCOL_VERSION, RANGE, READY_FOR, RUN, RUN_FILTER,
+    RUN_ID_HEADER, RUN_LIST, RUN_LIST_SORT, RUN_SORT, RUN_TO_JOIN, RUNS, RUNS_CURSOR, RUNS_OFFSET, SCHEMA, SEARCH, SEARCH_IN,
+    SESSION, SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, SESSION_LIST, SESSIONS_CURSOR, SESSIONS_OWNER, SINCE, SORT,
+    START_INDEX, STATS_BY, STATS_FILTER, STATUS, SUBAGENTS, THREAD, THREAD_PATH, THREADS_CURSOR, TICKET, UNTIL, UPDATED_AFTER,
+    VERSION, WAIT, WEBHOOK, WINDOW_CURSOR, WINDOW_LIMIT,
 };
 use crate::auth::rights::Verb;
 use http::{Method, StatusCode};
@@ -36,6 +39,8 @@ const FACTS_BODY: RequestBody = RequestBody {
 };
 const CONTROL_BODY: RequestBody =
     RequestBody { meaning: "The control and its target.", is_required: true, content: &[(JSON, Content::Json("ControlWanted"))] };
+const HOLD_BODY: RequestBody =
+    RequestBody { meaning: "Why.", is_required: true, content: &[(JSON, Content::Json("HoldWanted"))] };
 const ANSWER_BODY: RequestBody = RequestBody {
     meaning: "The lease, and optionally a reason.",
     is_required: true,
@@ -62,6 +67,21 @@ const RUN_FRAMES_RESPONSES: &[ResponseSpec] = &[
     },
 ];
 
+const DURABLE_RESPONSES: &[ResponseSpec] = &[
+    ResponseSpec {
+        status: 200,
+        meaning: "The items after the offset, and in `Stream-Next-Offset` the offset after them. `Stream-Up-To-Date: true`: there are no more. `Stream-Closed: true`: the run has ended. With `live=sse`, events `data` with an array of items, each followed by an event `control`.",
+        content: &[(JSON, Content::Json("DurableItems")), ("text/event-stream", Content::Each("DurableEvent"))],
+    },
+    ResponseSpec { status: 204, meaning: "Of a long poll: no item came, or the stream is closed.", content: &[] },
+    ResponseSpec { status: 304, meaning: "The answer is the one with this `ETag`.", content: &[] },
+];
+const DURABLE_HEAD_RESPONSE: &[ResponseSpec] = &[ResponseSpec {
+    status: 200,
+    meaning: "The stream exists. `Stream-Next-Offset` is its end; `Stream-Closed: true`: the run has ended.",
+    content: &[],
+}];
+
 const AG_UI_RESPONSE: &[ResponseSpec] = &[ResponseSpec {
     status: 200,
     meaning: "AG-UI events, up to the run's end or its next interrupt. A stream that is cut earlier is reset.",
@@ -78,6 +98,12 @@ const NOT_MODIFIED: ResponseSpec =
 const INPUT_BODY: RequestBody =
     RequestBody { meaning: "The run to start or resume.", is_required: true, content: &[(JSON, Content::Json("RunAgentInput"))] };
 
+const THREAD_BODY: RequestBody = RequestBody {
+    meaning: "The agent in whose list the client shows the thread.",
+    is_required: false,
+    content: &[(JSON, Content::Json("CopilotThreadOfAgent"))],
+};
+
 macro_rules! json {
     ($shape:literal, $meaning:literal) => {
         &[ResponseSpec { status: 200, meaning: $meaning, content: &[(JSON, Content::Json($shape))] }]
@@ -88,6 +114,8 @@ macro_rules! json {
 pub const PUBLISH_ACCESS: AccessRule = Requires(Verb::Publish);
 /// The access rule for streams.
 pub const STREAM_ACCESS: AccessRule = AccessRule::ReadStream;
+/// The access rule for durable streams. Their clients send headers, so they need no ticket.
+pub const DURABLE_ACCESS: AccessRule = Requires(Verb::Read);
 /// The access rule for metrics.
 pub const METRICS_ACCESS: AccessRule = Requires(Verb::Admin);
 
@@ -126,6 +154,30 @@ pub static OPERATIONS: &[Operation] = &[
         .with_summary("The controls of a run in submission order, with their outcome.")
         .with_parameters(&[&[RUN, LIMIT, CURSOR, AUDIENCE, ACTIVATION]])
         .with_responses(json!("Controls", "A page of controls."))
+        .with_problems(&[STORE, RUN_READ]),
+    Operation::new(Method::POST, "/v1/runs/{run}/feedback", Requires(Verb::Control), "giveFeedback", "runs")
+        .with_summary("Gives feedback about a run, or about one of its messages: a fact `feedback.given` of the run's log. It replaces what the same `sub` said of it before; the same again adds no fact.")
+        .with_parameters(&[&[RUN, AUDIENCE]])
+        .with_body(RequestBody {
+            meaning: "The thumb, the words, or both. A `thumb` of null without `text` withdraws.",
+            is_required: true,
+            content: &[(JSON, Content::Json("FeedbackWanted"))],
+        })
+        .with_responses(&[
+            ResponseSpec { status: 200, meaning: "The feedback, durable: changed, withdrawn or as it was.", content: &[(JSON, Content::Json("Feedback"))] },
+            ResponseSpec { status: 201, meaning: "The feedback, durable: the first of this `sub` about this.", content: &[(JSON, Content::Json("Feedback"))] },
+        ])
+        .with_problems(&[
+            STORE,
+            RUN_READ,
+            OBJECT_BODY,
+            BODY_TRANSFER,
+            &[kinds::NO_SUCH_MESSAGE, kinds::BAD_MEMBER, kinds::TOO_MUCH_FEEDBACK, kinds::DISK_FULL],
+        ]),
+    Operation::new(Method::GET, "/v1/runs/{run}/feedback", Requires(Verb::Read), "listFeedback", "runs")
+        .with_summary("The feedback about a run and its messages that stands, with which of it is the token's own.")
+        .with_parameters(&[&[RUN, AUDIENCE, ACTIVATION]])
+        .with_responses(json!("FeedbackList", "The feedback: by message in order of appearance, that about the run where the run appears."))
         .with_problems(&[STORE, RUN_READ]),
     Operation::new(Method::POST, "/v1/sessions/{session}/controls", Requires(Verb::Control), "controlSession", "controls")
         .with_summary("Submits a control to the owner of a session, or of a part of it. Repeating the same `controlId` submits it once.")
@@ -185,9 +237,9 @@ pub static OPERATIONS: &[Operation] = &[
         .with_responses(json!("Attention", "A page of pending actions."))
         .with_problems(&[STORE]),
     Operation::new(Method::GET, "/v1/lists/stream", STREAM_ACCESS, "streamLists", "streams")
-        .with_summary("Pending actions and sessions that the token may list: a `put` for each, `Hydrated`, then a `put` or a `remove` for each change.")
+        .with_summary("Pending actions, sessions and runs that the token may list: a `put` for each, `Hydrated`, then a `put` or a `remove` for each change.")
         .with_parameters(&[
-            &[ATTENTION_LIST, SESSION_LIST, RUN_LIST, AGENT, SORT, STATUS, SEARCH, SEARCH_IN, NEEDS_ACTION, ARCHIVED, CREATED_BY],
+            &[ATTENTION_LIST, SESSION_LIST, RUN_LIST, RUN_LIST_SORT, AGENT, SORT, STATUS, SEARCH, SEARCH_IN, NEEDS_ACTION, ARCHIVED, CREATED_BY],
             &[UPDATED_AFTER, SESSIONS_OWNER, LIST_LIMIT, AUDIENCE],
             &[LIST_AFTER, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, TICKET],
         ])
@@ -208,9 +260,9 @@ pub static OPERATIONS: &[Operation] = &[
         .with_problems(&[STORE, SESSION_READ]),
     Operation::new(Method::DELETE, "/v1/sessions/{session}", Requires(Verb::Erase), "eraseSession", "sessions")
         .with_summary("Erases a session permanently: its own log, its runs, and what the server keeps about them. Runs at work are stopped first.")
-        .with_parameters(&[&[SESSION, ERASE_CHILDREN]])
+        .with_parameters(&[&[SESSION, ERASE_CHILDREN, ERASE_BRANCHES]])
         .with_responses(&[ResponseSpec { status: 204, meaning: "The session is erased, and a crash does not restore it.", content: &[] }])
-        .with_problems(&[STORE, SESSION_READ, &[kinds::HAS_CHILDREN]]),
+        .with_problems(&[STORE, SESSION_READ, &[kinds::HAS_CHILDREN, kinds::HAS_BRANCHES, kinds::HELD]]),
     Operation::new(Method::DELETE, "/v1/owners/{owner}", Requires(Verb::Erase), "eraseOwner", "sessions")
         .with_summary("Erases all sessions and runs of an owner that exist now. The token must cover the owner.")
         .with_parameters(&[&[OWNER_PATH, ERASE_WAIT]])
@@ -218,9 +270,64 @@ pub static OPERATIONS: &[Operation] = &[
             ResponseSpec { status: 202, meaning: "The erasure goes on. Repeat the request until it is complete.", content: &[(JSON, Content::Json("OwnerErasure"))] },
             ResponseSpec { status: 204, meaning: "The owner has none of them left, and a crash does not restore any.", content: &[] },
         ])
+        .with_problems(&[STORE, &[kinds::HELD]]),
+    Operation::new(Method::GET, "/v1/owners/{owner}/export", Requires(Verb::Read), "exportOwner", "sessions")
+        .with_summary("All that an owner has, one JSON object per line, as `proscenium import` reads it: a line for each log, then its envelopes. The token must cover the owner.")
+        .with_parameters(&[&[OWNER_PATH, AUDIENCE]])
+        .with_responses(&[ResponseSpec {
+            status: 200,
+            meaning: "Lines, of which the last one says that the export is whole.",
+            content: &[(LINES, Content::Each("OwnerExportLine"))],
+        }])
         .with_problems(&[STORE]),
+    Operation::new(Method::PUT, "/v1/sessions/{session}/hold", Requires(Verb::Admin), "holdSession", "operations")
+        .with_summary("Sets a legal hold on a session and those below it: until it is lifted, no rule and no request erases or compacts any of them. It replaces the hold that is there. It needs the audience `dashboard`.")
+        .with_parameters(&[&[SESSION]])
+        .with_body(HOLD_BODY)
+        .with_responses(json!("Hold", "The hold, once it is durable."))
+        .with_problems(&[
+            STORE,
+            SESSION_READ,
+            OBJECT_BODY,
+            BODY_TRANSFER,
+            &[kinds::BAD_MEMBER, kinds::ERASURE_UNDER_WAY, kinds::TOO_MANY_HOLDS, kinds::DISK_FULL],
+        ]),
+    Operation::new(Method::DELETE, "/v1/sessions/{session}/hold", Requires(Verb::Admin), "liftSessionHold", "operations")
+        .with_summary("Lifts the legal hold on a session.")
+        .with_parameters(&[&[SESSION]])
+        .with_responses(&[ResponseSpec { status: 204, meaning: "The hold is lifted, durably.", content: &[] }])
+        .with_problems(&[STORE, &[kinds::NO_SUCH_HOLD]]),
+    Operation::new(Method::PUT, "/v1/owners/{owner}/hold", Requires(Verb::Admin), "holdOwner", "operations")
+        .with_summary("Sets a legal hold on all that an owner has, and on what it begins later. The token must cover the owner, and have the audience `dashboard`.")
+        .with_parameters(&[&[OWNER_PATH]])
+        .with_body(HOLD_BODY)
+        .with_responses(json!("Hold", "The hold, once it is durable."))
+        .with_problems(&[
+            STORE,
+            OBJECT_BODY,
+            BODY_TRANSFER,
+            &[kinds::BAD_MEMBER, kinds::ERASURE_UNDER_WAY, kinds::TOO_MANY_HOLDS, kinds::DISK_FULL],
+        ]),
+    Operation::new(Method::DELETE, "/v1/owners/{owner}/hold", Requires(Verb::Admin), "liftOwnerHold", "operations")
+        .with_summary("Lifts the legal hold on an owner. Holds on its sessions stay.")
+        .with_parameters(&[&[OWNER_PATH]])
+        .with_responses(&[ResponseSpec { status: 204, meaning: "The hold is lifted, durably.", content: &[] }])
+        .with_problems(&[STORE, &[kinds::NO_SUCH_HOLD]]),
+    Operation::new(Method::GET, "/v1/holds", Requires(Verb::Admin), "listHolds", "operations")
+        .with_summary("The legal holds on owners and on sessions that the token covers, by their ids. It needs the audience `dashboard`.")
+        .with_parameters(&[&[LIMIT, PLACE_CURSOR]])
+        .with_responses(json!("Holds", "A page of holds.")),
+    Operation::new(Method::POST, "/v1/retention/dry-run", Requires(Verb::Admin), "dryRunRetention", "operations")
+        .with_summary("What rules of retention would do now: those of the request, or the server's own. It changes nothing. It needs a token for all sessions.")
+        .with_body(RequestBody {
+            meaning: "The rules; `{}` for the server's own.",
+            is_required: true,
+            content: &[(JSON, Content::Json("RetentionWanted"))],
+        })
+        .with_responses(json!("RetentionDue", "What each rule is due for."))
+        .with_problems(&[STORE, OBJECT_BODY, BODY_TRANSFER, &[kinds::BAD_MEMBER]]),
     Operation::new(Method::PATCH, "/v1/sessions/{session}", Requires(Verb::Control), "updateSession", "sessions")
-        .with_summary("Renames or archives a session, for all who see it: a fact `session.updated` of its own log. What is already so adds no fact.")
+        .with_summary("Renames or archives a session, for all who see it, or chooses the branch that existing clients read and write by its id: a fact `session.updated` of its own log. What is already so adds no fact.")
         .with_parameters(&[&[SESSION, AUDIENCE]])
         .with_body(RequestBody {
             meaning: "What changes: at least one member.",
@@ -244,6 +351,60 @@ pub static OPERATIONS: &[Operation] = &[
             OBJECT_BODY,
             BODY_TRANSFER,
             &[kinds::BAD_MEMBER, kinds::BAD_CURSOR, kinds::MARKS_NEED_TOKEN, kinds::DISK_FULL],
+        ]),
+    Operation::new(Method::POST, "/v1/sessions/{session}/attachments", Requires(Verb::Control), "attach", "sessions")
+        .with_summary("Adds a file of at most 10 MiB to a session, for a message that names its `href` in `value.attachments`. A session begins with it if none has this id. The file is erased with the session; and after a day if nothing in the session names it.")
+        .with_parameters(&[&[SESSION, FILE_NAME, OWNER, AUDIENCE]])
+        .with_body(RequestBody {
+            meaning: "The bytes of the file, with its media type as `content-type`.",
+            is_required: true,
+            content: &[("*/*", Content::Bytes)],
+        })
+        .with_responses(&[ResponseSpec {
+            status: 201,
+            meaning: "The file is durable.",
+            content: &[(JSON, Content::Json("Attachment"))],
+        }])
+        .with_problems(&[
+            STORE,
+            BODY_TRANSFER,
+            &[
+                kinds::EMPTY_BODY,
+                kinds::UNSUPPORTED_MEDIA_TYPE,
+                kinds::BODY_TOO_LARGE,
+                kinds::OTHER_OWNER,
+                kinds::QUOTA_EXCEEDED,
+                kinds::TOO_MANY_ATTACHMENTS,
+                kinds::DISK_FULL,
+            ],
+        ]),
+    Operation::new(Method::POST, "/v1/sessions/{session}/branches", Requires(Verb::Control), "branch", "sessions")
+        .with_summary("Begins a session that goes on from a point of this one. What came before is frozen: later facts of this session are not in the branch. What was open there is interrupted, and is decided where it was asked. Needs the verb `read`, too.")
+        .with_parameters(&[&[SESSION, AUDIENCE]])
+        .with_body(RequestBody {
+            meaning: "Where the branch begins.",
+            is_required: true,
+            content: &[(JSON, Content::Json("BranchWanted"))],
+        })
+        .with_responses(&[ResponseSpec {
+            status: 201,
+            meaning: "The branch, once it is durable.",
+            content: &[(JSON, Content::Json("SessionLine"))],
+        }])
+        .with_problems(&[
+            STORE,
+            SESSION_READ,
+            OBJECT_BODY,
+            BODY_TRANSFER,
+            &[
+                kinds::BAD_MEMBER,
+                kinds::NO_SUCH_POINT,
+                kinds::NO_SUCH_MESSAGE,
+                kinds::SESSION_EXISTS,
+                kinds::QUOTA_EXCEEDED,
+                kinds::TOO_MANY_BRANCHES,
+                kinds::DISK_FULL,
+            ],
         ]),
     Operation::new(Method::GET, "/v1/sessions/{session}/window", Requires(Verb::Read), "getWindow", "sessions")
         .with_summary("A session's recent messages. The cursor leads to earlier ones.")
@@ -270,6 +431,26 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[SESSION, CHILDREN], STREAM, SELECTION])
         .with_responses(&[FRAMES_RESPONSE])
         .with_problems(&[STORE, OPENS_CONNECTION]),
+    Operation::new(Method::GET, "/v1/runs/{run}/durable", DURABLE_ACCESS, "readRun", "streams")
+        .with_summary("A run as a durable stream (Durable Streams, read side): its envelopes, or its frames, after an offset.")
+        .with_parameters(&[&[RUN], DURABLE, SELECTION])
+        .with_responses(DURABLE_RESPONSES)
+        .with_problems(&[STORE, RUN_READ, DURABLE_READ, OPENS_CONNECTION]),
+    Operation::new(Method::HEAD, "/v1/runs/{run}/durable", DURABLE_ACCESS, "headRun", "streams")
+        .with_summary("Where the durable stream of a run ends, and whether it is closed.")
+        .with_parameters(&[&[RUN, AUDIENCE]])
+        .with_responses(DURABLE_HEAD_RESPONSE)
+        .with_problems(&[STORE, RUN_READ]),
+    Operation::new(Method::GET, "/v1/sessions/{session}/durable", DURABLE_ACCESS, "readSession", "streams")
+        .with_summary("All logs of a session as one durable stream, in the order of their commits. It is never closed.")
+        .with_parameters(&[&[SESSION, CHILDREN], DURABLE, SELECTION])
+        .with_responses(DURABLE_RESPONSES)
+        .with_problems(&[STORE, SESSION_READ, DURABLE_READ, OPENS_CONNECTION, &[kinds::SESSION_TOO_LARGE]]),
+    Operation::new(Method::HEAD, "/v1/sessions/{session}/durable", DURABLE_ACCESS, "headSession", "streams")
+        .with_summary("Where the durable stream of a session ends.")
+        .with_parameters(&[&[SESSION, AUDIENCE]])
+        .with_responses(DURABLE_HEAD_RESPONSE)
+        .with_problems(&[STORE, SESSION_READ]),
     Operation::new(Method::GET, "/v1/stream", STREAM_ACCESS, "streamRuns", "streams")
         .with_summary("Frames of several runs on one connection.")
         .with_parameters(&[&[RUNS], STREAM, SELECTION])
@@ -278,6 +459,11 @@ pub static OPERATIONS: &[Operation] = &[
     Operation::new(Method::GET, "/v1/ws", InBand, "connect", "streams")
         .with_summary("Opens a WebSocket (RFC 6455, HTTP/1.1) for many subscriptions and publishes. Messages are JSON objects as text; `docs/src/reference/websocket.md` describes them.")
         .with_parameters(&[&[TICKET]])
+        .with_responses(&[ResponseSpec { status: 101, meaning: "The connection is now a WebSocket.", content: &[] }])
+        .with_problems(&[OPENS_CONNECTION, &[kinds::UPGRADE_REQUIRED, kinds::BAD_SUBPROTOCOL, kinds::UNAUTHENTICATED, kinds::KEYS_UNAVAILABLE]]),
+    Operation::new(Method::GET, "/acp", InBand, "connectAcp", "clients")
+        .with_summary("Opens a WebSocket for a client of the Agent Client Protocol, version 1: JSON-RPC 2.0, one message a text frame. `docs/src/guides/in-your-editor.md` describes it.")
+        .with_parameters(&[&[ACP_AGENT, ACP_SESSION, AUDIENCE, OWNER, TICKET]])
         .with_responses(&[ResponseSpec { status: 101, meaning: "The connection is now a WebSocket.", content: &[] }])
         .with_problems(&[OPENS_CONNECTION, &[kinds::UPGRADE_REQUIRED, kinds::BAD_SUBPROTOCOL, kinds::UNAUTHENTICATED, kinds::KEYS_UNAVAILABLE]]),
     Operation::new(Method::GET, "/v1/me", AnyToken, "getMe", "access")
@@ -346,9 +532,14 @@ pub static OPERATIONS: &[Operation] = &[
             BODY_TRANSFER,
         ]),
     Operation::new(Method::GET, "/v1/runs", Requires(Verb::Read), "listRuns", "runs")
-        .with_summary("Runs, newest first.")
-        .with_parameters(&[&[LIMIT, CURSOR, AUDIENCE, ACTIVATION]])
+        .with_summary("Runs, newest first, or those of a filter, in an order, with their number and facets.")
+        .with_parameters(&[&[RUN_FILTER, RUN_SORT, LIMIT, RUNS_CURSOR, RUNS_OFFSET, AUDIENCE, ACTIVATION]])
         .with_responses(json!("Runs", "A page of runs."))
+        .with_problems(&[STORE]),
+    Operation::new(Method::GET, "/v1/stats", Requires(Verb::Read), "getStats", "runs")
+        .with_summary("Counts, cost, tokens, durations and waits of the runs that started since a time, in total and by bucket.")
+        .with_parameters(&[&[SINCE, STATS_BY, STATS_FILTER, AUDIENCE, ACTIVATION]])
+        .with_responses(json!("Stats", "The figures."))
         .with_problems(&[STORE]),
     Operation::new(Method::GET, "/v1/runs/{run}", Requires(Verb::Read), "getRun", "runs")
         .with_summary("A run's state.")
@@ -359,7 +550,7 @@ pub static OPERATIONS: &[Operation] = &[
         .with_summary("Erases a run permanently: its log, its offloaded bodies, its checkpoints.")
         .with_parameters(&[&[RUN]])
         .with_responses(&[ResponseSpec { status: 204, meaning: "The run is erased, and a crash does not restore it.", content: &[] }])
-        .with_problems(&[STORE, RUN_READ]),
+        .with_problems(&[STORE, RUN_READ, &[kinds::HAS_BRANCHES, kinds::HELD]]),
     Operation::new(Method::GET, "/v1/runs/{run}/events", Requires(Verb::Read), "getEvents", "runs")
         .with_summary("A run's envelopes by page, always in order: with only `before`, the newest before it; else forward from `after`.")
         .with_parameters(&[&[RUN, EVENTS_AFTER, EVENTS_BEFORE, LIMIT], SELECTION, &[ACTIVATION]])
@@ -414,6 +605,29 @@ pub static OPERATIONS: &[Operation] = &[
             content: &[(JSON, Content::Json("ThreadAtRest")), ("text/event-stream", Content::Each("AgUiEvent"))],
         }])
         .with_problems(&[STORE, &[kinds::BAD_QUERY]]),
+    Operation::new(Method::GET, "/a2a/{agent}/.well-known/agent-card.json", Requires(Verb::Control), "a2aCard", "clients")
+        .with_summary("The card of an agent for clients of the Agent2Agent protocol, 0.3 and 1.0.")
+        .with_parameters(&[&[AGENT_PATH]])
+        .with_responses(json!("A2aCard", "The card.")),
+    Operation::new(Method::POST, "/a2a/{agent}", AnyToken, "a2aCall", "clients")
+        .with_summary("The Agent2Agent protocol, 0.3 and 1.0, by JSON-RPC: a task is a run. `docs/src/guides/as-an-a2a-agent.md` describes it.")
+        .with_parameters(&[&[AGENT_PATH, AUDIENCE, LAST_EVENT_ID_HEADER]])
+        .with_body(RequestBody {
+            meaning: "A request of JSON-RPC 2.0.",
+            is_required: true,
+            content: &[(JSON, Content::Json("A2aCall"))],
+        })
+        .with_responses(&[ResponseSpec {
+            status: 200,
+            meaning: "The answer, also an error of the protocol; events of a task, up to its end or what it waits for.",
+            content: &[(JSON, Content::Json("A2aAnswer")), ("text/event-stream", Content::Each("A2aAnswer"))],
+        }])
+        .with_problems(&[
+            STORE,
+            BODY_TRANSFER,
+            &[kinds::UNSUPPORTED_MEDIA_TYPE, kinds::BODY_TOO_LARGE, kinds::TOO_MANY_CONTROLS],
+            &[kinds::TOO_MANY_SECRETS, kinds::QUOTA_EXCEEDED, kinds::DISK_FULL],
+        ]),
     Operation::new(Method::GET, "/copilotkit/info", Requires(Verb::Read), "copilotInfo", "clients")
         .with_summary("The agents, which CopilotKit asks its runtime for first.")
         .with_responses(json!("CopilotInfo", "The agents."))
@@ -451,9 +665,67 @@ pub static OPERATIONS: &[Operation] = &[
         .with_responses(&[ResponseSpec {
             status: 200,
             meaning: "The answer of that method's own address.",
-            content: &[(JSON, Content::Json("CopilotInfo")), ("text/event-stream", Content::Each("AgUiEvent"))],
-        }])
-        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, WRONG_NAME, DECISION, REQUEST_FAILS]),
+            content: &[(JSON, Content::Json("Any")), ("text/event-stream", Content::Each("AgUiEvent"))],
+        }, ResponseSpec { status: 204, meaning: "As `POST /copilotkit/threads/clear`.", content: &[] }])
+        .with_problems(&[
+            STORE,
+            CLIENT_BODY,
+            BODY_TRANSFER,
+            WRONG_NAME,
+            DECISION,
+            REQUEST_FAILS,
+            SESSION_READ,
+            &[kinds::BAD_ID, kinds::BAD_QUERY, kinds::NO_LIVE_LIST, kinds::HELD],
+        ]),
+    Operation::new(Method::GET, "/copilotkit/threads", Requires(Verb::Read), "copilotThreads", "clients")
+        .with_summary("The threads of an agent for CopilotKit, those with the newest activity first. Archived ones are hidden by default.")
+        .with_parameters(&[&[AGENT, INCLUDE_ARCHIVED, LIMIT, THREADS_CURSOR, AUDIENCE]])
+        .with_responses(json!("CopilotThreads", "A page of threads."))
+        .with_problems(&[STORE]),
+    Operation::new(Method::POST, "/copilotkit/threads/clear", Requires(Verb::Erase), "copilotClear", "clients")
+        .with_summary("Erases the threads that the token's `sub` began and that the token covers, with their child sessions.")
+        .with_responses(&[ResponseSpec { status: 204, meaning: "The threads are erased, and a crash does not restore them.", content: &[] }])
+        .with_problems(&[STORE, &[kinds::HELD]]),
+    Operation::new(Method::POST, "/copilotkit/threads/subscribe", Requires(Verb::Read), "copilotSubscribe", "clients")
+        .with_summary("Where CopilotKit asks for a live list of threads, which the server does not have.")
+        .with_problems(&[&[kinds::NO_LIVE_LIST]]),
+    Operation::new(Method::PATCH, "/copilotkit/threads/{thread}", Requires(Verb::Control), "copilotChange", "clients")
+        .with_summary("Renames a thread or takes it out of the archive, as `PATCH /v1/sessions/{session}`.")
+        .with_parameters(&[&[THREAD_PATH, AUDIENCE]])
+        .with_body(RequestBody {
+            meaning: "What changes: `name` or `archived`, or both.",
+            is_required: true,
+            content: &[(JSON, Content::Json("CopilotThreadChange"))],
+        })
+        .with_responses(json!("CopilotThread", "The thread, once the change is durable."))
+        .with_problems(&[STORE, SESSION_READ, CLIENT_BODY, BODY_TRANSFER, &[kinds::DISK_FULL]]),
+    Operation::new(Method::DELETE, "/copilotkit/threads/{thread}", Requires(Verb::Erase), "copilotDelete", "clients")
+        .with_summary("Erases a thread permanently, with its child sessions that the token covers. Runs at work are stopped first.")
+        .with_parameters(&[&[THREAD_PATH, AUDIENCE]])
+        .with_body(THREAD_BODY)
+        .with_responses(json!("CopilotThreadDeleted", "The thread is erased, and a crash does not restore it."))
+        .with_problems(&[STORE, SESSION_READ, CLIENT_BODY, BODY_TRANSFER, &[kinds::HELD]]),
+    Operation::new(Method::POST, "/copilotkit/threads/{thread}/archive", Requires(Verb::Control), "copilotArchive", "clients")
+        .with_summary("Archives a thread, for all who see it.")
+        .with_parameters(&[&[THREAD_PATH, AUDIENCE]])
+        .with_body(THREAD_BODY)
+        .with_responses(json!("CopilotThreadArchived", "The thread is archived."))
+        .with_problems(&[STORE, SESSION_READ, CLIENT_BODY, BODY_TRANSFER, &[kinds::DISK_FULL]]),
+    Operation::new(Method::GET, "/copilotkit/threads/{thread}/messages", Requires(Verb::Read), "copilotMessages", "clients")
+        .with_summary("The messages of a thread's newest 32 runs. An unknown thread has none.")
+        .with_parameters(&[&[THREAD_PATH, AUDIENCE]])
+        .with_responses(json!("CopilotMessages", "The messages, in order."))
+        .with_problems(&[STORE]),
+    Operation::new(Method::GET, "/copilotkit/threads/{thread}/events", Requires(Verb::Read), "copilotEvents", "clients")
+        .with_summary("The AG-UI events of a thread's newest 32 runs, each as it stands. An unknown thread has none.")
+        .with_parameters(&[&[THREAD_PATH, AUDIENCE]])
+        .with_responses(json!("CopilotEvents", "The events, in order."))
+        .with_problems(&[STORE]),
+    Operation::new(Method::GET, "/copilotkit/threads/{thread}/state", Requires(Verb::Read), "copilotState", "clients")
+        .with_summary("The application's state of a thread.")
+        .with_parameters(&[&[THREAD_PATH, AUDIENCE]])
+        .with_responses(json!("CopilotState", "The state."))
+        .with_problems(&[STORE]),
     Operation::new(Method::POST, "/ai-sdk/{agent}", Requires(Verb::Control), "aiSdkSubmit", "clients")
         .with_summary("The endpoint of `useChat`: requests an agent's answer, once, or decides pending actions, and streams the run as the AI SDK's UI message stream.")
         .with_parameters(&[&[AGENT_PATH, AUDIENCE, VERSION]])
@@ -464,14 +736,19 @@ pub static OPERATIONS: &[Operation] = &[
         })
         .with_responses(&[AI_SDK_RESPONSE])
         .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, DECISION, REQUEST_FAILS]),
+    Operation::new(Method::GET, "/ai-sdk/{agent}", Requires(Verb::Read), "aiSdkChats", "clients")
+        .with_summary("The chats of an agent, with the newest activity first. Archived ones are hidden.")
+        .with_parameters(&[&[AGENT_PATH, LIMIT, SESSIONS_CURSOR, AUDIENCE, ACTIVATION]])
+        .with_responses(json!("Chats", "A page of chats."))
+        .with_problems(&[STORE]),
     Operation::new(Method::GET, "/ai-sdk/{agent}/{chat}/stream", STREAM_ACCESS, "aiSdkResume", "clients")
-        .with_summary("The active run of a chat, from the start of its message.")
-        .with_parameters(&[&[AGENT_PATH, CHAT, AUDIENCE, VERSION, TICKET]])
+        .with_summary("The active run of a chat, from the start of its message; or the chunks from an index on.")
+        .with_parameters(&[&[AGENT_PATH, CHAT_OR_STREAM, START_INDEX, AUDIENCE, VERSION, TICKET]])
         .with_responses(&[
             AI_SDK_RESPONSE,
             ResponseSpec { status: 204, meaning: "No run is active; the stored chat has every message.", content: &[] },
         ])
-        .with_problems(&[STORE]),
+        .with_problems(&[STORE, COUNTED_STREAM]),
     Operation::new(Method::GET, "/ai-sdk/{agent}/{chat}", Requires(Verb::Read), "aiSdkChat", "clients")
         .with_summary("A stored chat: `messages` for `useChat`, and whether a run can be resumed.")
         .with_parameters(&[&[AGENT_PATH, CHAT, AUDIENCE, VERSION, ACTIVATION]])
@@ -571,7 +848,7 @@ pub static OPERATIONS: &[Operation] = &[
         .with_responses(&[ResponseSpec { status: 204, meaning: "The device gets no more messages.", content: &[] }])
         .with_problems(&[STORE, OBJECT_BODY, &[kinds::BAD_MEMBER, kinds::NO_SUCH_SUBSCRIPTION], BODY_TRANSFER]),
     Operation::new(Method::GET, "/v1/audit", Requires(Verb::Admin), "listAudit", "operations")
-        .with_summary("Who decided, erased, settled, shared and configured, newest first. It needs a token for all sessions.")
+        .with_summary("Who decided, erased, held, settled, shared and configured, newest first. It needs a token for all sessions.")
         .with_parameters(&[&[LIMIT, PLACE_CURSOR]])
         .with_responses(json!("Audit", "A page of entries."))
         .with_problems(&[STORE, &[kinds::BAD_CURSOR]]),
@@ -583,11 +860,30 @@ pub static OPERATIONS: &[Operation] = &[
             content: &[(LINES, Content::Each("AuditEntry"))],
         }])
         .with_problems(&[STORE]),
+    Operation::new(Method::POST, "/v1/backup", Requires(Verb::Admin), "makeBackup", "operations")
+        .with_summary("The files of the store after one commit, without those that the client has. `proscenium backup` reads it. It needs a token for all sessions.")
+        .with_body(RequestBody {
+            meaning: "The files that the client has, and how fast it reads.",
+            is_required: true,
+            content: &[(JSON, Content::Json("BackupWanted"))],
+        })
+        .with_responses(&[ResponseSpec {
+            status: 200,
+            meaning: "A line of JSON, the plan; the content of each file of the plan with `sent`, in order; and the line `{\"end\":true}`.",
+            content: &[("application/octet-stream", Content::Bytes)],
+        }])
+        .with_problems(&[
+            STORE,
+            OBJECT_BODY,
+            &[kinds::BAD_QUERY, kinds::NO_FILES, kinds::TOO_MANY_BACKUPS, kinds::DISK_FULL],
+            BODY_TRANSFER,
+        ]),
     Operation::new(Method::GET, "/healthz", Public, "getHealth", "operations")
         .with_summary("Whether the process answers.")
         .with_responses(json!("Health", "The process answers.")),
     Operation::new(Method::GET, "/readyz", Public, "getReadiness", "operations")
         .with_summary("Whether the server takes facts and readers.")
+        .with_parameters(&[&[READY_FOR]])
         .with_responses(json!("Ready", "The server is ready."))
         .with_problems(&[&[kinds::STOPPING, kinds::STORE_HAS_FAILED, kinds::DISK_NEARLY_FULL, kinds::NOT_FOLLOWING]]),
     Operation::new(Method::GET, "/v1/cluster", Requires(Verb::Admin), "getCluster", "operations")
@@ -623,6 +919,12 @@ pub static OPERATIONS: &[Operation] = &[
             ResponseSpec { status: 200, meaning: "The script.", content: &[("text/javascript", Content::Text)] },
             NOT_MODIFIED,
         ]),
+    Operation::new(Method::GET, "/embed.js", Public, "getElements", "page")
+        .with_summary("The custom elements for other pages: decisions, the inbox, conversations and traces.")
+        .with_responses(&[
+            ResponseSpec { status: 200, meaning: "The script.", content: &[("text/javascript", Content::Text)] },
+            NOT_MODIFIED,
+        ]),
     Operation::new(Method::GET, "/assets/{*file}", Public, "getAsset", "page")
         .with_summary("A script, a style or another file of the page.")
         .with_parameters(&[&[ASSET]])
@@ -640,6 +942,29 @@ pub static OPERATIONS: &[Operation] = &[
             NOT_MODIFIED,
         ])
         .with_problems(&[&[kinds::NO_SUCH_ASSET]]),
+    Operation::new(Method::GET, "/docs", Public, "getDocumentationStart", "page")
+        .with_summary("The first page of the documentation, without the slash.")
+        .with_responses(DOCUMENTATION),
+    Operation::new(Method::GET, "/docs/", Public, "getDocumentation", "page")
+        .with_summary("The first page of the documentation of this version.")
+        .with_responses(DOCUMENTATION),
+    Operation::new(Method::GET, "/docs/{*page}", Public, "getDocumentationPage", "page")
+        .with_summary("A page of the documentation of this version, as HTML or as Markdown.")
+        .with_parameters(&[&[DOCUMENTATION_PAGE]])
+        .with_responses(DOCUMENTATION)
+        .with_problems(&[&[kinds::NO_SUCH_PAGE]]),
+    Operation::new(Method::GET, "/llms.txt", Public, "getLlmsText", "page")
+        .with_summary("What the documentation has, for programs: links to its pages as Markdown.")
+        .with_responses(&[ResponseSpec { status: 200, meaning: "The list.", content: &[("text/plain", Content::Text)] }, NOT_MODIFIED]),
+];
+
+const DOCUMENTATION: &[ResponseSpec] = &[
+    ResponseSpec {
+        status: 200,
+        meaning: "The page.",
+        content: &[("text/html", Content::Text), ("text/markdown", Content::Text)],
+    },
+    NOT_MODIFIED,
 ];
 
 /// Callbacks for tests: responses, and query members read.
@@ -655,10 +980,10 @@ pub static OBSERVER: OnceLock<Observer> = OnceLock::new();
 
 /// Debug builds: panics at a response that the route's row does not describe.
 pub(in crate::serve) fn assert_described(method: &str, route: &str, status: StatusCode, code: Option<&'static str>) {
-    let method = if method == "HEAD" { "GET" } else { method };
-    let is_it = |operation: &&Operation| operation.path == route && operation.method.as_str() == method;
+    let of = |method: &str| OPERATIONS.iter().find(|known| known.path == route && known.method.as_str() == method);
+    // A HEAD without a row of its own is answered as a GET.
     if cfg!(debug_assertions)
-        && let Some(operation) = OPERATIONS.iter().find(is_it)
+        && let Some(operation) = of(method).or_else(|| of("GET").filter(|_| method == "HEAD"))
     {
         assert_row(operation, status, code);
     }

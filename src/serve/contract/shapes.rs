@@ -3,6 +3,9 @@
 //! The members listed first are always present. Others may follow: clients must ignore members that they do not know.
 
 mod clients;
+mod copilot;
+mod durable;
+mod holds;
 mod links;
 mod notify;
 mod parts;
@@ -10,16 +13,14 @@ mod parts;
 use crate::auth::rights::Verb;
 use crate::auth::tickets::TICKET_TTL_SECS_MAX;
 use crate::control::rules::TARGETS;
-use crate::log::commit::SESSION_TITLE_CHARS_MAX;
 use crate::model::{Audience, Control, Surface, schema};
 use crate::projection::action::{ACTION, LISTED};
 use crate::record::proof::VERSION;
-use clients::{
-    ag_ui_event, chat_at_rest, chat_chunk, chat_wanted, copilot_call, copilot_info, run_agent_input, stop_wanted, stopped,
-    thread_at_rest,
-};
+use clients::{ag_ui_event, chat_at_rest, chat_chunk, chat_wanted, chats, run_agent_input, stop_wanted, stopped, thread_at_rest};
 use links::{link, link_made, link_opened, link_secret, link_wanted, links};
-use parts::{activation, count, epoch, flag, id, list, next_cursor, object, or_null, phase, shape, status, text, time};
+use parts::{
+    activation, count, epoch, flag, id, list, next_cursor, object, or_null, phase, shape, status, text, time, title_wanted,
+};
 use serde_json::{Map, Value, json};
 
 /// A shape: its component name and its schema.
@@ -34,6 +35,8 @@ pub const SHAPES: &[Shape] = &[
     ("OwnerErasure", owner_erasure),
     ("Runs", runs),
     ("Run", run),
+    ("RunTotals", run_totals),
+    ("Stats", stats),
     ("Sessions", sessions),
     ("SessionLine", session_line),
     ("Session", session),
@@ -42,6 +45,8 @@ pub const SHAPES: &[Shape] = &[
     ("Events", events),
     ("SessionEvents", session_events),
     ("SessionActivities", session_activities),
+    ("DurableItems", durable::items),
+    ("DurableEvent", durable::event),
     ("Activities", activities),
     ("Activity", activity),
     ("ExportLine", export_line),
@@ -62,11 +67,24 @@ pub const SHAPES: &[Shape] = &[
     ("RunAgentInput", run_agent_input),
     ("AgUiEvent", ag_ui_event),
     ("ThreadAtRest", thread_at_rest),
-    ("CopilotInfo", copilot_info),
-    ("CopilotCall", copilot_call),
+    ("CopilotInfo", copilot::info),
+    ("A2aCard", clients::a2a_card),
+    ("A2aCall", clients::a2a_call),
+    ("A2aAnswer", clients::a2a_answer),
+    ("CopilotCall", copilot::call),
+    ("CopilotThreads", copilot::threads),
+    ("CopilotThread", copilot::thread),
+    ("CopilotThreadChange", copilot::thread_change),
+    ("CopilotThreadOfAgent", copilot::thread_of_agent),
+    ("CopilotThreadArchived", copilot::thread_archived),
+    ("CopilotThreadDeleted", copilot::thread_deleted),
+    ("CopilotMessages", copilot::messages),
+    ("CopilotEvents", copilot::events),
+    ("CopilotState", copilot::state),
     ("ChatWanted", chat_wanted),
     ("ChatChunk", chat_chunk),
     ("ChatAtRest", chat_at_rest),
+    ("Chats", chats),
     ("StopWanted", stop_wanted),
     ("Stopped", stopped),
     ("SignIn", sign_in),
@@ -83,11 +101,18 @@ pub const SHAPES: &[Shape] = &[
     ("PushSubscriptionEnded", notify::push_subscription_ended),
     ("Audit", notify::audit),
     ("AuditEntry", notify::audit_entry),
+    ("BackupWanted", backup_wanted),
     ("TicketWanted", ticket_wanted),
     ("Me", me),
     ("Keys", keys),
     ("Ticket", ticket),
+    ("Attachment", attachment),
+    ("BranchWanted", branch_wanted),
+    ("Branch", branch),
     ("SessionChange", session_change),
+    ("FeedbackWanted", feedback_wanted),
+    ("Feedback", feedback),
+    ("FeedbackList", feedback_list),
     ("MarksWanted", marks_wanted),
     ("Marks", marks),
     ("LinkWanted", link_wanted),
@@ -96,6 +121,12 @@ pub const SHAPES: &[Shape] = &[
     ("Link", link),
     ("LinkSecret", link_secret),
     ("LinkOpened", link_opened),
+    ("Hold", holds::hold),
+    ("Holds", holds::holds),
+    ("HoldWanted", holds::hold_wanted),
+    ("RetentionWanted", holds::retention_wanted),
+    ("RetentionDue", holds::retention_due),
+    ("OwnerExportLine", holds::owner_export_line),
     ("Health", health),
     ("Ready", ready),
     ("Cluster", cluster),
@@ -168,9 +199,89 @@ fn owner_erasure() -> Value {
     object("The erasure of an owner, which goes on.", always, json!({}))
 }
 
+fn facets() -> Value {
+    let counts =
+        |of: &str| json!({ "description": of, "type": "object", "additionalProperties": { "type": "integer", "minimum": 1 } });
+    object(
+        "How many runs each value has, among those that meet all other conditions of the filter.",
+        json!({
+            "status": counts("By status."),
+            "agent": counts("By agent, the 256 of the most runs. Runs that name none count as `default`."),
+            "source": counts("By source, the 256 of the most runs. Runs without a known source are not counted."),
+        }),
+        json!({}),
+    )
+}
+
+fn run_totals() -> Value {
+    let always = json!({ "total": count("The runs of the list."), "facets": facets() });
+    object("How many runs a list has, and of which kinds.", always, json!({}))
+}
+
+fn stats() -> Value {
+    let times = |of: &str| {
+        let members =
+            json!({ "count": count("The number of values."), "p50": count("The median."), "p95": count("The 95th percentile.") });
+        object(of, members, json!({}))
+    };
+    let figures = |of: &str, more: Value| {
+        let mut always = json!({
+            "runs": count("The number of runs."),
+            "status": json!({ "description": "How many have each status.", "type": "object", "additionalProperties": { "type": "integer", "minimum": 1 } }),
+        });
+        if let (Value::Object(always), Value::Object(more)) = (&mut always, more) {
+            always.extend(more);
+        }
+        let sometimes = json!({
+            "usage": usage(),
+            "durationMs": times("How long they took, in milliseconds. Absent: none has ended."),
+            "waitedMs": times("How long actions waited for their decisions, in milliseconds: of each run the newest 64. Absent: none was decided."),
+        });
+        object(of, always, sometimes)
+    };
+    let key = object(
+        "What the bucket is of.",
+        json!({}),
+        json!({
+            "at": time("The start of the hour or day in which the runs started."),
+            "agent": text("The agent; `default` for runs that name none."),
+            "status": status(),
+        }),
+    );
+    object(
+        "Figures of the runs that started since a time. A run counts at its start, with all of its usage and waits.",
+        json!({
+            "since": time("From when runs count."),
+            "total": figures("All of these runs.", json!({})),
+            "buckets": list(figures("The runs of one bucket. One without runs is left out.", json!({ "key": key }))),
+        }),
+        json!({ "activation": activation() }),
+    )
+}
+
 fn runs() -> Value {
     let always = json!({ "runs": list(shape("Run")), "nextCursor": next_cursor() });
-    object("Runs, newest first.", always, json!({ "activation": activation() }))
+    object(
+        "Runs, newest first, or in the order of `sort`.",
+        always,
+        json!({
+            "total": count("With `filter` or `sort`: the runs of the list. With words, those of which the index of texts has them."),
+            "facets": facets(),
+            "activation": activation(),
+        }),
+    )
+}
+
+fn usage() -> Value {
+    object(
+        "The usage of its model calls, as this audience sees it. Absent: it sees none, or an earlier version of the server began the run.",
+        json!({}),
+        json!({
+            "inputTokens": count("Tokens of the input, if a call reported them."),
+            "outputTokens": count("Tokens of the output, if a call reported them."),
+            "costUsd": json!({ "description": "US dollars, if a call reported a cost.", "type": "number", "minimum": 0 }),
+        }),
+    )
 }
 
 fn run() -> Value {
@@ -196,10 +307,14 @@ fn run() -> Value {
             "parentSessionId": id(),
             "stale": flag("The run has been silent for too long."),
             "synthetic": flag("The server ended the run."),
+            "agentId": id(),
             "startedAt": time("When it started."),
             "endedAt": time("When it ended."),
-            "lastActivity": time("When its last fact arrived."),
-            "title": text("The title."),
+            "durationMs": count("How long it took, in milliseconds. Absent: it has not ended."),
+            "usage": usage(),
+            "lastActivity": time("When the newest news came that this audience sees."),
+            "title": text("The title, from its source. In lists with `filter` or `sort`, else from its first message of a user."),
+            "highlight": highlight(),
             "preview": text("The beginning of its newest message."),
             "compacted": flag("Compaction has removed facts that mattered only while the run was live."),
             "activation": activation(),
@@ -239,6 +354,10 @@ fn session_members() -> (Map<String, Value>, Map<String, Value>) {
         "lastActivity": time("When the newest news came that this audience sees. Renaming and archiving are no news."),
         "createdBy": text("The `sub` of the token that began it. As `user`, a client sees only its own."),
         "parentSessionId": id(),
+        "parent": branch_point(),
+        "fork": fork(),
+        "head": text("The branch that existing clients read and write by the id of this session. Absent: the session itself."),
+        "hold": shape("Hold"),
     });
     match (always, sometimes) {
         (Value::Object(always), Value::Object(sometimes)) => (always, sometimes),
@@ -246,20 +365,108 @@ fn session_members() -> (Map<String, Value>, Map<String, Value>) {
     }
 }
 
+fn fork() -> Value {
+    json!({
+        "description": "What the agent of a branch knows of what came before: its own state at the point, the messages up to it, or nothing that the server gives it.",
+        "enum": ["state", "transcript", "none"],
+    })
+}
+
+fn branch_point() -> Value {
+    let members = json!({
+        "sessionId": id(),
+        "runId": id(),
+        "sequence": count("The last sequence of the run that the branch has; 0: the branch leaves before the run."),
+    });
+    object("Where a branch leaves: a point of a run of this session.", members, json!({}))
+}
+
+fn branch_wanted() -> Value {
+    let point = object(
+        "After an envelope of a run of the session, or of what the session has of its ancestors.",
+        json!({ "runId": id(), "sequence": count("0: before the run.") }),
+        json!({}),
+    );
+    let message = object("After a message.", json!({ "messageId": text("The id of a message.") }), json!({}));
+    let always = json!({ "after": { "description": "Where the branch begins.", "oneOf": [point, message] } });
+    object("A branch to begin.", always, json!({ "sessionId": text("The id of the branch. Without it the server names it.") }))
+}
+
+fn branch() -> Value {
+    let always = json!({ "sessionId": id(), "parent": branch_point(), "fork": fork() });
+    object("A branch of a session's tree.", always, json!({}))
+}
+
 fn highlight() -> Value {
     let members = json!({
-        "kind": json!({ "description": "What it is.", "enum": ["question", "error"] }),
-        "text": text("The question that waits, or the error of the newest run, in one line."),
+        "kind": json!({ "description": "What it is.", "enum": ["question", "error", "match"] }),
+        "text": text("The question that waits, the error of the newest run, or what is around the words of a search, in one line."),
     });
-    object("Why the session needs a look.", members, json!({}))
+    let of_match = json!({
+        "runId": id(),
+        "sequence": count("Of a match: the first envelope of the text, in the log of the run or, without `runId`, of the session."),
+        "messageId": text("Of a match in a message or its reasoning: the message."),
+        "sessionId": text("Of a match in a branch of the session: the branch."),
+    });
+    object(
+        "Why the session or the run needs a look, or what a search in texts found. Of runs, in lists with `filter` or `sort`.",
+        members,
+        of_match,
+    )
+}
+
+fn attachment() -> Value {
+    let always = json!({
+        "href": text("The address of its bytes, for `value.attachments[].href` of a message."),
+        "mediaType": text("Its media type, without parameters."),
+        "bytes": count("Its size."),
+        "sha256": text("Its SHA-256, in hexadecimal digits."),
+    });
+    object("A file of a session.", always, json!({ "name": text("Its name.") }))
 }
 
 fn session_change() -> Value {
-    let about = format!(
-        "The title: 1 to {SESSION_TITLE_CHARS_MAX} characters without control characters. `null`: the title of the source."
-    );
-    let title = json!({ "description": about, "type": ["string", "null"], "minLength": 1, "pattern": "\\S" });
-    object("A change of a session.", json!({}), json!({ "title": title, "archived": flag("Whether it is archived.") }))
+    object(
+        "A change of a session.",
+        json!({}),
+        json!({ "title": title_wanted(), "archived": flag("Whether it is archived."), "head": head_wanted() }),
+    )
+}
+
+fn head_wanted() -> Value {
+    let about =
+        "The branch that existing clients read and write by the id of this session: one of its tree. `null`: the session itself.";
+    json!({ "description": about, "type": ["string", "null"] })
+}
+
+fn feedback_wanted() -> Value {
+    let sometimes = json!({
+        "messageId": text("The message, by its `activityId` or as a face shows it. Absent: the run."),
+        "thumb": thumb(),
+        "text": text("Words of at most 4096 characters. Only their giver, dashboards and operators get them."),
+    });
+    object("What a person says of a message or a run.", json!({}), sometimes)
+}
+
+fn thumb() -> Value {
+    json!({ "description": "The thumb; null for none.", "enum": ["up", "down", null] })
+}
+
+fn feedback() -> Value {
+    let always = json!({ "runId": id(), "thumb": thumb(), "own": flag("Whether it is the token's own.") });
+    let sometimes = json!({
+        "messageId": text("The `activityId` of the message; absent if it is about the run."),
+        "feedbackId": text("Its id, which stays when its giver changes it; absent once it is withdrawn."),
+        "sequence": count("The sequence of the newest envelope of it."),
+        "text": text("The words; not for other users."),
+        "givenBy": decided_by(),
+    });
+    object("The feedback of one person about a message or a run.", always, sometimes)
+}
+
+fn feedback_list() -> Value {
+    let always = json!({ "feedback": list(shape("Feedback")) });
+    object("The feedback about a run and its messages.", always, json!({ "activation": activation() }))
 }
 
 fn marks_wanted() -> Value {
@@ -294,6 +501,8 @@ fn session() -> Value {
     });
     always.extend(more.as_object().cloned().unwrap_or_default());
     sometimes.insert("activation".into(), activation());
+    sometimes.insert("branches".into(), list(shape("Branch")));
+    sometimes.insert("root".into(), text("The session from which all branches of the tree come. Absent: there are no branches."));
     object("A session's shell and what needs attention.", always.into(), sometimes.into())
 }
 
@@ -461,8 +670,7 @@ fn attention() -> Value {
 }
 
 fn list_frame() -> Value {
-    let entry =
-        json!({ "description": "The entry, as the list has it.", "oneOf": [shape("AttentionItem"), shape("SessionLine")] });
+    let entry = json!({ "description": "The entry, as the list has it.", "oneOf": [shape("AttentionItem"), shape("SessionLine"), shape("Run"), shape("RunTotals")] });
     object(
         "A frame of a list stream.",
         json!({ "frame": json!({
@@ -470,9 +678,9 @@ fn list_frame() -> Value {
             "enum": ["List", "Hydrated", "Reset", "Error"],
         }) }),
         json!({
-            "list": json!({ "description": "The list of a List frame.", "enum": ["attention", "sessions"] }),
+            "list": json!({ "description": "The list of a List frame.", "enum": ["attention", "sessions", "runs", "runTotals"] }),
             "op": json!({ "description": "`put`: the list has this entry. `remove`: it has it no longer.", "enum": ["put", "remove"] }),
-            "key": text("The entry's key in its list; a session's is its id."),
+            "key": text("The entry's key in its list; that of a session and of a run is its id."),
             "entry": entry,
             "truncated": flag("Of Hydrated: a list has more entries. They follow when they change."),
             "reason": text("Of Reset: `epoch` or `expired`."),
@@ -631,6 +839,21 @@ fn sign_in() -> Value {
         }),
     );
     object("How a person signs in.", json!({}), json!({ "provider": provider }))
+}
+
+fn backup_wanted() -> Value {
+    object(
+        "What a client that keeps backups has.",
+        json!({}),
+        json!({
+            "have": {
+                "description": "The files that it has: the checksum and the size of each, joined by a hyphen.",
+                "type": "array",
+                "items": { "type": "string" },
+            },
+            "bytesPerSecond": { "description": "How fast the server sends; 134217728 by default.", "type": "integer", "minimum": 1 },
+        }),
+    )
 }
 
 fn ticket_wanted() -> Value {

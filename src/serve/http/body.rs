@@ -70,8 +70,20 @@ impl BodyDeadline {
     }
 }
 
-/// Reads a whole body of at most `limit` bytes, without a byte order mark before it.
-pub async fn read_body(mut body: Body, limit: usize, deadline: &BodyDeadline) -> Result<Bytes, Problem> {
+/// Reads a text of at most `limit` bytes, without a byte order mark before it.
+///
+/// # Errors
+/// As [`read_bytes`].
+pub async fn read_body(body: Body, limit: usize, deadline: &BodyDeadline) -> Result<Bytes, Problem> {
+    let text = read_bytes(body, limit, deadline).await?;
+    Ok(text.slice_ref(without_mark(&text)))
+}
+
+/// Reads a whole body of at most `limit` bytes.
+///
+/// # Errors
+/// 408 after the deadline, 413 for a longer body, 400 for one that is cut off.
+pub async fn read_bytes(mut body: Body, limit: usize, deadline: &BodyDeadline) -> Result<Bytes, Problem> {
     let mut parts: Vec<Bytes> = Vec::new();
     let mut bytes = 0;
     while let Some(frame) = deadline.apply(bytes, body.frame()).await? {
@@ -83,8 +95,7 @@ pub async fn read_body(mut body: Body, limit: usize, deadline: &BodyDeadline) ->
         }
         parts.push(data);
     }
-    let text = if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() };
-    Ok(text.slice_ref(without_mark(&text)))
+    Ok(if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() })
 }
 
 /// Reads a body that is one JSON object of at most `limit` bytes.

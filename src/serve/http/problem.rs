@@ -74,7 +74,7 @@ impl Problem {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut document = json!({
-            "type": format!("urn:proscenium:problem:{}", self.code),
+            "type": format!("/docs/reference/problems#{}", self.code),
             "title": self.code.replace('_', " "),
             "status": self.status.as_u16(),
             "code": self.code,
@@ -116,6 +116,10 @@ impl From<StoreError> for Problem {
         }
         if matches!(error, StoreError::Erased { .. }) {
             return Self::new(StatusCode::GONE, "erased", error.to_string());
+        }
+        if matches!(error, StoreError::Archived { .. }) {
+            tracing::warn!(%error, "an archived run cannot be read");
+            return Self::new(StatusCode::SERVICE_UNAVAILABLE, "archive_unavailable", error.to_string()).with_retry_after(5);
         }
         tracing::error!(%error, "the store failed to answer");
         let code = if error.affects_one_log() { "stored_state_unreadable" } else { "store_failed" };

@@ -10,6 +10,7 @@ use crate::model::{Audience, Cursor, Ids, Surface};
 use crate::serve::contract::operations::assert_query_described;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::str::FromStr;
 
 /// Maximum characters of a client's text that an error quotes.
@@ -273,9 +274,16 @@ pub fn path_id<T: FromStr<Err = IdError>>(member: &'static str, uri: &http::Uri)
 /// # Errors
 /// 400 for an invalid id.
 pub fn segment<T: FromStr<Err = IdError>>(member: &'static str, uri: &http::Uri, nth: usize) -> Result<T, Problem> {
+    id_of(member, &decoded_segment(member, uri, nth)?)
+}
+
+/// The text of a path's `nth` segment, counted from 1.
+///
+/// # Errors
+/// 400 for other bytes than UTF-8.
+pub fn decoded_segment<'u>(member: &'static str, uri: &'u http::Uri, nth: usize) -> Result<Cow<'u, str>, Problem> {
     let segment = uri.path().split('/').nth(nth).unwrap_or_default();
-    let text = percent_decode_str(segment).decode_utf8().map_err(|_| bad_id(member, "an id is UTF-8 text"))?;
-    id_of(member, &text)
+    percent_decode_str(segment).decode_utf8().map_err(|_| bad_id(member, "an id is UTF-8 text"))
 }
 
 /// Parses the id in a member.

@@ -1,26 +1,29 @@
 //! Compaction: removes rows of an ended run that readers no longer need, some time after its last fact.
 //!
-//! `retention` decides which rows may go. This module decides when, and how many at once. It compacts one
-//! run at a time on a blocking thread, and rests after each as long as it took, so that clients do not notice. Each step is bounded and leaves a
-//! log with the same final activities. A late fact or a crash may therefore interrupt it anywhere; it starts again when
-//! the run is quiet.
+//! `retention` decides which rows may go. This module decides when, and how many at once. It plans one step at a time on a
+//! blocking thread, and rests as long as that took, so that clients do not notice. Steps of several runs wait for the
+//! disk together, as one group of commits. Each step is bounded and leaves a log with the same final activities. A late
+//! fact or a crash may therefore interrupt it anywhere; it starts again when the run is quiet.
 
+use crate::feed::lineage::last_frozen;
 use crate::ingest::CompactionPlan;
 use crate::log::commit::{CompactionState, Summary, Tail};
 use crate::log::hash_chain::{ChainRecord, ChainWalk, add_removed, removed_entry};
 use crate::log::row::Rows;
-use crate::log::{Limit, LogId, LogKind, RewrittenAppend, Store, StoreError};
+use crate::log::run_index::Upkeep;
+use crate::log::{Limit, LogId, RewrittenAppend, Store, StoreError};
 use crate::model::{Epoch, Sequence};
 use crate::retention::{RowRemover, deletable_rows};
 use crate::serve::App;
+use crate::serve::maintenance::ended_runs;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Runs of one list.
-const LIST_PAGE_RUNS: usize = 256;
-/// Interval between two scans of all runs: a quarter of the configured age, within this range.
-const CHECK_INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(10);
+/// Runs that are compacted at once: one step is planned while others are written.
+const RUNS_AT_ONCE: usize = 16;
+/// The shortest rest: timers are not more precise than a millisecond.
+const REST_MIN: Duration = Duration::from_millis(10);
 
 /// What one store read fetches.
 const READ_LIMIT: Limit = Limit { rows: 2048, bytes: 1024 * 1024 };
@@ -41,6 +44,7 @@ pub struct Compactor {
     app: Arc<App>,
     after: Duration,
     step: StepSize,
+    pace: Arc<Pace>,
 }
 
 /// The result of one scan.
@@ -53,8 +57,8 @@ pub struct CompactionOutcome {
 }
 
 impl Compactor {
-    pub(in crate::serve) const fn new(app: Arc<App>, after: Duration) -> Self {
-        Self { app, after, step: STEP_SIZE }
+    pub(in crate::serve) fn new(app: Arc<App>, after: Duration) -> Self {
+        Self { app, after, step: STEP_SIZE, pace: Arc::default() }
     }
 
     /// Sets the maximum size of a step.
@@ -64,83 +68,74 @@ impl Compactor {
         self
     }
 
-    /// Scans all runs periodically.
+    /// Looks at all runs periodically.
     pub(in crate::serve) async fn run(self) {
         loop {
-            if !self.app.logs.leadership().leads() {
-                tokio::time::sleep(*CHECK_INTERVAL.start()).await;
-                continue;
-            }
+            ended_runs::next_look(&self.app, self.after).await;
             match self.run_once().await {
                 Ok(CompactionOutcome { runs: 0, .. }) => {}
                 Ok(CompactionOutcome { runs, rows }) => tracing::info!(runs, rows, "compacted"),
                 // A store failure stops the server through the committer.
                 Err(error) => tracing::warn!(%error, "cannot compact runs"),
             }
-            tokio::time::sleep((self.after / 4).clamp(*CHECK_INTERVAL.start(), *CHECK_INTERVAL.end())).await;
         }
     }
 
-    /// Scans all runs once, and compacts those that are due.
+    /// Looks at all runs once, and compacts those that are due.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn run_once(&self) -> Result<CompactionOutcome, StoreError> {
         let mut outcome = CompactionOutcome::default();
-        let mut before = None;
-        loop {
-            let started = Instant::now();
-            let listed = self.app.logs.list(LogKind::Run, before, LIST_PAGE_RUNS).await?;
-            // At most half of the time is work, however many runs end. A fixed pause would limit the runs a second, and a
-            // server that ends more would fall behind for good.
-            rest_after(started).await;
-            before = listed.last().map(|last| last.created);
-            for run in &listed {
-                if !Summary::from_listed(run).is_some_and(|summary| self.is_due(&summary)) {
-                    continue;
-                }
-                let started = Instant::now();
-                // A separate task, so that dropping this future does not stop a step halfway.
-                let (compactor, log) = (self.clone(), run.log.clone());
-                let compacting = tokio::spawn(async move { compactor.compact_run(&log).await });
-                match compacting.await.expect("the compaction task panicked") {
-                    Ok(rows) => outcome.rows += rows,
-                    Err(error) if error.affects_one_log() => tracing::error!(%error, "cannot compact a run"),
-                    Err(error) => return Err(error),
-                }
+        let (waiting, meters) = (|| ended_runs::waiting(&self.app, Upkeep::Compaction, self.after), &self.app.meters);
+        meters.compactions_waiting.set(waiting().map(|runs| runs.len() as u64).sum());
+        let compact = |run| {
+            let compactor = self.clone();
+            async move { compactor.compact_run(&LogId::Run(run)).await }
+        };
+        let done = |rows: Option<usize>| {
+            if let Some(rows) = rows {
                 outcome.runs += 1;
-                rest_after(started).await;
+                outcome.rows += rows;
+                meters.compactions.add(1);
+                meters.compacted_rows.add(rows as u64);
             }
-            if listed.len() < LIST_PAGE_RUNS {
-                return Ok(outcome);
-            }
-        }
+            meters.compactions_waiting.dec();
+        };
+        ended_runs::each(waiting(), RUNS_AT_ONCE, compact, done).await?;
+        Ok(outcome)
     }
 
-    /// Returns whether a run has ended and been quiet for long enough. All its rows are at least as old.
+    /// Returns whether a run is to be compacted: it is quiet, and no hold keeps it.
     fn is_due(&self, summary: &Summary) -> bool {
-        let quiet_since = summary.last_activity.as_deref().and_then(|at| at.parse::<jiff::Timestamp>().ok());
-        summary.run.status.is_end()
-            && summary.compacted.considered < summary.last_sequence
-            && quiet_since.is_some_and(|at| {
-                let quiet = (self.app.environment.now)().duration_since(at);
-                // If the clock went backwards, no run is due.
-                Duration::try_from(quiet).is_ok_and(|quiet| quiet >= self.after)
-            })
+        let (session, owner) = (summary.session_id.as_ref(), summary.extension.owner.as_ref());
+        self.is_quiet(summary) && self.app.holds.covering_run(session, owner).is_none()
     }
 
-    /// Compacts a run step by step. Returns the number of removed rows.
-    async fn compact_run(&self, id: &LogId) -> Result<usize, StoreError> {
+    /// Returns whether a run has rested, and has rows that no compaction has considered.
+    pub(super) fn is_quiet(&self, summary: &Summary) -> bool {
+        summary.compacted.considered < summary.last_sequence
+            && summary.extension.archived_through == Sequence::NONE
+            && ended_runs::has_rested(&self.app, summary, self.after)
+    }
+
+    /// Compacts a run step by step. Returns the number of removed rows; `None` if it is not due.
+    pub(super) async fn compact_run(&self, id: &LogId) -> Result<Option<usize>, StoreError> {
         let App { logs, ingest, feed, .. } = &*self.app;
-        let (mut reached, mut rows) = (Sequence::NONE, 0);
+        let (mut reached, mut rows) = (Sequence::NONE, None);
         loop {
             let tail = logs.log(id).await?.tail();
             let Some(epoch) = tail.epoch.filter(|_| self.is_due(&tail.summary)) else { break };
+            if let Some(session) = tail.summary.session_id.clone() {
+                let (app, id, last) = (self.app.clone(), id.clone(), tail.last);
+                let needed = move |store: &dyn Store| last_frozen(store, app.logs.sessions(), &session, &id, epoch, last);
+                reached = reached.max(logs.work(needed).await?);
+            }
             let step = logs.work({
                 let (app, id, tail, size) = (self.app.clone(), id.clone(), tail.clone(), self.step);
                 move |store| plan_step(store, &id, epoch, &tail, reached, size, || app.stopping.borrow().is_some())
             });
-            let CompactionStep { plan, removed, through } = match step.await {
+            let CompactionStep { plan, removed, through } = match self.pace.work(step).await {
                 Ok(step) => step,
                 Err(StepError::Stopped) => break,
                 Err(StepError::Store(error)) => return Err(error),
@@ -148,19 +143,36 @@ impl Compactor {
             if !ingest.compact(id, &tail, plan).await? {
                 break;
             }
-            rows += removed;
+            *rows.get_or_insert(0) += removed;
             reached = through;
         }
-        if rows > 0 {
+        if rows.is_some_and(|rows| rows > 0) {
             feed.renew(id).await?;
         }
         Ok(rows)
     }
 }
 
-/// Waits as long as the work took that began then.
-async fn rest_after(started: Instant) {
-    tokio::time::sleep(started.elapsed()).await;
+/// Plans one step at a time, and rests after it as long as it took, so that clients do not notice.
+///
+/// A fixed pause would limit the runs a second, and a server that ends more would fall behind for good.
+#[derive(Default)]
+struct Pace {
+    /// The rest that is owed.
+    owed: tokio::sync::Mutex<Duration>,
+}
+
+impl Pace {
+    async fn work<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut owed = self.owed.lock().await;
+        let started = Instant::now();
+        let done = work.await;
+        *owed += started.elapsed();
+        if *owed >= REST_MIN {
+            tokio::time::sleep(std::mem::take(&mut *owed)).await;
+        }
+        done
+    }
 }
 
 /// One step of a run's compaction.
@@ -249,6 +261,7 @@ fn plan_step(
                 going.peek().is_some()
             })?;
         }
+        let state = removed_entry(&ranges).into_iter().collect();
         let is_last = until == tail.last;
         let compacted = CompactionState {
             times: known.times + u64::from(!removed.is_empty()),
@@ -257,7 +270,7 @@ fn plan_step(
             considered: if is_last { tail.last } else { known.considered },
         };
         return Ok(CompactionStep {
-            plan: CompactionPlan { appends, unseen: remover.removed_visible, compacted, removed: removed_entry(&ranges) },
+            plan: CompactionPlan { appends, unseen: remover.removed_visible, compacted, state, ..CompactionPlan::default() },
             removed: removed.len(),
             through: until,
         });

@@ -3,14 +3,17 @@
 //! ```text
 //!   session:  stop its runs ─▶ refuse it ─▶ ( refuse a batch of runs ─▶ erase their logs )… ─▶ sweep what was about it
 //!   owner:    ( begin a batch of sessions ─▶ each is erased )… ─▶ its runs without a session
+//!   rule:     refuse sessions ─▶ did something come to them? ─┬─ no ─▶ as a session that is refused
+//!                                                             └─ yes ─▶ refuse them no more
 //! ```
 //! A request only commits the [`ErasureRecord`]s, with the audit, and waits until they are gone. Every step here may be
 //! repeated, so after a crash, or with another leader, the erasure goes on from its records. The erasure of a single run
-//! is one commit and needs no record; it shares [`erase_log`].
+//! is one commit, which the request itself makes ([`erase_alone`]): it has an [`ErasedRecord`] alone.
 
 use crate::audit::AuditEntry;
 use crate::control::Requester;
 use crate::control::rules::ControlRequest;
+use crate::holds::Held;
 use crate::ingest::{BeginOwner, Verdict};
 use crate::log::commit::Summary;
 use crate::log::control::DEFAULT_AGENT;
@@ -32,13 +35,15 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Logs that one round of a session erases.
 const LOGS_PER_ROUND: usize = 256;
+/// Erasures that begin in one commit.
+const TARGETS_PER_BATCH: usize = 1024;
 /// Sessions of an owner that are erased at once, and all sessions.
-const SESSIONS_AT_ONCE: usize = 16;
+pub const SESSIONS_AT_ONCE: usize = 16;
 /// Runs of one list.
 const LIST_PAGE_RUNS: usize = 256;
 /// Interval between two checks for work that no request announced.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval between two sweeps of erased ids, and how many one frees.
+/// Interval between two sweeps of erased ids and of attachments, and how many ids one frees.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 const FREED_PER_SWEEP: usize = 65_536;
 
@@ -59,22 +64,172 @@ pub async fn erase_log(app: &Arc<App>, log: &LogId) -> Result<bool, StoreError> 
         app.feed.forget(&log).await;
         if let Some(session) = session.filter(|session| app.logs.sessions().created_order(session).is_none()) {
             app.marks.forget(&session).await?;
+            app.attachments.forget(&session).await?;
         }
         is_erased
     });
     erasing.await.expect("the erase task panicked")
 }
 
-/// Begins erasures, durably and with their audit, unless they are under way. They complete, also after a crash.
+/// Why an erasure does not begin. Then it has changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum EraseError {
+    /// Holds keep some of it.
+    #[error("{} of what would be erased is held", .0.len())]
+    Held(Vec<Held>),
+    /// A hold on this keeps the run.
+    #[error("the run is held by a hold on {0}")]
+    RunHeld(ErasureTarget),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Erases a run alone, durably and with its audit; `false` when it was never written. Later facts begin it again.
 ///
 /// # Errors
-/// [`StoreError`] from the store.
-pub async fn begin(app: &App, targets: &[ErasureTarget], audit: Vec<AuditEntry>) -> Result<(), StoreError> {
+/// [`EraseError`] for a run that is held, or from the store.
+pub async fn erase_alone(app: &Arc<App>, run: &RunId, audit: AuditEntry) -> Result<bool, EraseError> {
+    let gate = app.holds.gate().await;
+    let log = LogId::Run(run.clone());
+    // A run whose state is unreadable can be erased, too.
+    let summary = app
+        .logs
+        .log(&log)
+        .await
+        .map(|log| log.tail())
+        .map_or_else(|_| Some(Summary::default()), |tail| tail.epoch.is_some().then(|| (*tail.summary).clone()));
+    let Some(summary) = summary else { return Ok(false) };
+    let (session, owner) = (summary.session_id, summary.extension.owner);
+    if let Some(on) = app.holds.covering_run(session.as_ref(), owner.as_ref()) {
+        return Err(EraseError::RunHeld(on));
+    }
+    let erased = ErasedRecord { until: erased_until(app), session, owner, is_reusable: true };
+    // First, so that readers which miss the run find out why. A crash before the erasure leaves the run, and the record
+    // is of no effect.
+    append(app, vec![EntryChange::set(&ErasedRecord::key(&log), &erased)], &[audit]).await?;
+    drop(gate);
+    Ok(erase_log(app, &log).await?)
+}
+
+/// Begins erasures, durably and each with its audit, unless they are under way. They complete, also after a crash.
+///
+/// # Errors
+/// [`EraseError`] if one of them is held, or from the store.
+pub async fn begin(app: &App, targets: &[ErasureTarget], audit: &[AuditEntry]) -> Result<(), EraseError> {
+    let _gate = app.holds.gate().await;
+    let held = app.holds.among(targets);
+    if !held.is_empty() {
+        return Err(EraseError::Held(held));
+    }
+    for (targets, audit) in targets.chunks(TARGETS_PER_BATCH).zip(audit.chunks(TARGETS_PER_BATCH)) {
+        begin_batch(app, targets, audit).await?;
+    }
+    Ok(())
+}
+
+async fn begin_batch(app: &App, targets: &[ErasureTarget], audit: &[AuditEntry]) -> Result<(), StoreError> {
     let state = app.logs.server_state();
     let created = app.logs.mark().created;
     let record = ErasureRecord { stage: ErasureStage::Stopping, created };
     let new = targets.iter().filter(|target| !target.is_being_erased(state));
-    append(app, new.map(|target| EntryChange::set(&target.key(), &record)).collect(), &audit).await
+    append(app, new.map(|target| EntryChange::set(&target.key(), &record)).collect(), audit).await
+}
+
+/// Begins the erasure of these sessions for a rule, durably and each with its audit, while `is_due` holds; else `false`.
+///
+/// A fact that is acknowledged is not erased unseen: the sessions are refused first, and then judged once more.
+///
+/// # Errors
+/// [`EraseError`] if one of them is held, or from the store.
+pub async fn begin_if(
+    app: &App,
+    sessions: &[SessionId],
+    audit: &[AuditEntry],
+    is_due: impl Fn() -> bool,
+) -> Result<bool, EraseError> {
+    let _gate = app.holds.gate().await;
+    let targets: Vec<_> = sessions.iter().cloned().map(ErasureTarget::Session).collect();
+    let held = app.holds.among(&targets);
+    if !held.is_empty() {
+        return Err(EraseError::Held(held));
+    }
+    let state = app.logs.server_state();
+    if targets.iter().any(|target| target.is_being_erased(state)) || !is_due() {
+        return Ok(false);
+    }
+    let record = |stage| ErasureRecord { stage, created: 0 };
+    let refused = sessions.iter().zip(&targets).flat_map(|(session, target)| {
+        let owner = app.logs.sessions().owner_of(session);
+        let erased = ErasedRecord { until: erased_until(app), session: None, owner, is_reusable: false };
+        let own = ErasedRecord::key(&LogId::Session(session.clone()));
+        [EntryChange::set(&own, &erased), EntryChange::set(&target.key(), &record(ErasureStage::Confirming))]
+    });
+    append(app, refused.collect(), &[]).await?;
+    if is_due() {
+        let begun = targets.iter().map(|target| EntryChange::set(&target.key(), &record(ErasureStage::Erasing)));
+        append(app, begun.collect(), audit).await?;
+        return Ok(true);
+    }
+    append(app, targets.iter().flat_map(accepted_again).collect(), &[]).await?;
+    Ok(false)
+}
+
+/// The changes after which the server accepts facts of a session that it was about to erase.
+fn accepted_again(target: &ErasureTarget) -> Vec<EntryChange> {
+    let own = match target {
+        ErasureTarget::Session(session) => Some(ErasedRecord::key(&LogId::Session(session.clone()))),
+        ErasureTarget::Owner(_) => None,
+    };
+    let own = own.map(|own| EntryChange::remove::<ErasedRecord>(&own));
+    own.into_iter().chain([EntryChange::remove::<ErasureRecord>(&target.key())]).collect()
+}
+
+/// Erases these runs without a session for a rule, those that `is_due` takes, durably and each with its audit. Returns how
+/// many it erased. What is held stays.
+///
+/// # Errors
+/// [`StoreError`] from the store.
+pub async fn erase_runs_if(
+    app: &Arc<App>,
+    runs: &[RunId],
+    audit: impl Fn(&LogId) -> AuditEntry,
+    is_due: impl Fn(&Summary) -> bool,
+) -> Result<usize, StoreError> {
+    let gate = app.holds.gate().await;
+    let summary_of = async |log: &LogId| {
+        let tail = app.logs.log(log).await?.tail();
+        Ok::<_, StoreError>(tail.epoch.map(|_| tail.summary))
+    };
+    let mut due = Vec::new();
+    for log in runs.iter().cloned().map(LogId::Run) {
+        let Some(summary) = summary_of(&log).await? else { continue };
+        let owner = summary.extension.owner.clone();
+        if is_due(&summary) && app.holds.covering_run(summary.session_id.as_ref(), owner.as_ref()).is_none() {
+            due.push((log, owner));
+        }
+    }
+    if due.is_empty() {
+        return Ok(0);
+    }
+    let refused = due.iter().map(|(log, owner)| {
+        let erased = ErasedRecord { until: erased_until(app), session: None, owner: owner.clone(), is_reusable: false };
+        EntryChange::set(&ErasedRecord::key(log), &erased)
+    });
+    append(app, refused.collect(), &[]).await?;
+    let (mut erased, mut kept) = (Vec::new(), Vec::new());
+    for (log, _) in due {
+        match summary_of(&log).await? {
+            Some(summary) if is_due(&summary) => erased.push(log),
+            _ => kept.push(EntryChange::remove::<ErasedRecord>(&ErasedRecord::key(&log))),
+        }
+    }
+    append(app, kept, &erased.iter().map(audit).collect::<Vec<_>>()).await?;
+    drop(gate);
+    for log in &erased {
+        erase_log(app, log).await?;
+    }
+    sweep_about(app, &erased).await?;
+    Ok(erased.len())
 }
 
 /// Waits until erasures are complete.
@@ -119,10 +274,13 @@ impl Eraser {
             changes.mark_unchanged();
             if self.app.logs.leadership().leads() {
                 self.begin_pending();
+                if let Err(error) = self.undo_unconfirmed().await {
+                    tracing::warn!(%error, "cannot accept again what a rule was about to erase");
+                }
                 let is_due = self.swept.elapsed() >= SWEEP_INTERVAL;
-                if is_due && let Err(error) = self.free_past_ids().await {
+                if is_due && let Err(error) = self.sweep().await {
                     // A failure of the store stops the server elsewhere.
-                    tracing::warn!(%error, "cannot free the ids of what was erased");
+                    tracing::warn!(%error, "cannot free the ids of what was erased, or remove attachments that nothing names");
                 }
             }
             tokio::select! {
@@ -136,6 +294,9 @@ impl Eraser {
     fn begin_pending(&mut self) {
         for (key, record) in self.app.logs.server_state().all::<ErasureRecord>("") {
             let Some(target) = ErasureTarget::parse(&key).filter(|target| !self.under_way.contains(target)) else { continue };
+            if record.stage == ErasureStage::Confirming {
+                continue;
+            }
             // An owner's erasure waits for those of its sessions.
             if matches!(target, ErasureTarget::Session(_)) && self.under_way.len() >= 2 * SESSIONS_AT_ONCE {
                 continue;
@@ -156,9 +317,28 @@ impl Eraser {
         }
     }
 
-    /// Lets the ids be used again that were erased a day ago.
-    async fn free_past_ids(&mut self) -> Result<(), StoreError> {
+    /// Accepts again what a rule was about to erase when the leader that judged it ended.
+    async fn undo_unconfirmed(&self) -> Result<(), StoreError> {
+        let state = self.app.logs.server_state();
+        let is_unconfirmed = |(_, record): &(String, ErasureRecord)| record.stage == ErasureStage::Confirming;
+        if !state.all::<ErasureRecord>("").iter().any(is_unconfirmed) {
+            return Ok(());
+        }
+        // A task of this process that judges it has the gate, and goes on.
+        let Some(_gate) = self.app.holds.try_gate() else { return Ok(()) };
+        let left = state.all::<ErasureRecord>("").into_iter().filter(is_unconfirmed);
+        let left: Vec<_> = left.filter_map(|(key, _)| ErasureTarget::parse(&key)).collect();
+        if left.is_empty() { Ok(()) } else { append(&self.app, left.iter().flat_map(accepted_again).collect(), &[]).await }
+    }
+
+    async fn sweep(&mut self) -> Result<(), StoreError> {
         self.swept = Instant::now();
+        self.free_past_ids().await?;
+        self.app.attachments.sweep().await
+    }
+
+    /// Lets the ids be used again that were erased a day ago.
+    async fn free_past_ids(&self) -> Result<(), StoreError> {
         let erased = self.app.logs.server_state().erased();
         if erased.count() == 0 {
             return Ok(());
@@ -181,7 +361,7 @@ async fn erase_session(app: &Arc<App>, session: &SessionId, stage: ErasureStage)
     let owner = app.logs.server_state().erased().get(&own).map_or_else(|| app.logs.sessions().owner_of(session), |of| of.owner);
     if stage == ErasureStage::Stopping {
         stop_runs(app, session).await?;
-        let refused = ErasedRecord { until: erased_until(app), session: None, owner: owner.clone() };
+        let refused = ErasedRecord { until: erased_until(app), session: None, owner: owner.clone(), is_reusable: false };
         let record = ErasureRecord { stage: ErasureStage::Erasing, created: 0 };
         let entries = vec![EntryChange::set(&ErasedRecord::key(&own), &refused), EntryChange::set(&target.key(), &record)];
         append(app, entries, &[]).await?;
@@ -202,7 +382,8 @@ async fn erase_logs(
     session: Option<&SessionId>,
     owner: Option<&OwnerId>,
 ) -> Result<(), StoreError> {
-    let refused = ErasedRecord { until: erased_until(app), session: session.cloned(), owner: owner.cloned() };
+    let (session, owner) = (session.cloned(), owner.cloned());
+    let refused = ErasedRecord { until: erased_until(app), session, owner, is_reusable: false };
     let runs = logs.iter().filter(|log| log.kind() == LogKind::Run);
     let entries: Vec<_> = runs.map(|log| EntryChange::set(&ErasedRecord::key(log), &refused)).collect();
     if !entries.is_empty() {
@@ -289,7 +470,8 @@ async fn erase_owner(app: &Arc<App>, owner: &OwnerId, created: u64) -> Result<()
         if targets.is_empty() {
             break;
         }
-        begin(app, &targets, Vec::new()).await?;
+        // Nothing of the owner was held when its erasure began, and nothing can be until it ends.
+        begin_batch(app, &targets, &[]).await?;
         complete(app, &targets).await?;
     }
     let mut before = Some(created + 1);

@@ -40,7 +40,11 @@ impl Purger {
         if remains.since.is_none_or(|since| since.saturating_add(half) > now || is_rewritten) {
             return Ok(());
         }
-        let is_complete = self.app.logs.purge().await?;
+        // First: a pass over the store's files ends what waits, and this one would not be tried again. What is erased
+        // meanwhile waits for the next pass.
+        let (search, logs) = (self.app.search.clone(), self.app.logs.clone());
+        self.app.logs.index(move |store| search.purge(store, &logs)).await?;
+        let is_complete = self.app.logs.purge(remains).await?;
         tracing::info!(bytes = remains.bytes, is_complete, "removed the bytes of what was erased from the tables");
         Ok(())
     }

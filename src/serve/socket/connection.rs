@@ -28,7 +28,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 pub(super) const CLOSE_UNAUTHENTICATED: u16 = 4401;
 
 /// A subscription's id, as JSON text.
-pub(super) type SubscriptionId = Arc<str>;
+pub(in crate::serve) type SubscriptionId = Arc<str>;
 
 /// The authenticated client of a connection.
 pub(super) struct AuthenticatedClient {
@@ -67,7 +67,7 @@ impl Close {
 }
 
 /// A reader with a chunk to send.
-pub(super) struct ReadyReader {
+pub(in crate::serve) struct ReadyReader {
     pub sub: SubscriptionId,
     pub reader: AnyReader,
     pub counted: Counted,
@@ -82,7 +82,7 @@ pub(super) struct ReadyReader {
 
 impl ReadyReader {
     /// Waits until the reader has a chunk.
-    pub(super) async fn wait(sub: SubscriptionId, mut reader: AnyReader, counted: Counted, access: OpenAccess) -> Self {
+    pub(in crate::serve) async fn wait(sub: SubscriptionId, mut reader: AnyReader, counted: Counted, access: OpenAccess) -> Self {
         let (frames, is_last) = match reader.next().await {
             Ok(Some(frames)) => match access.check() {
                 Ok(()) => (frames, reader.is_done()),

@@ -19,7 +19,9 @@ mod ops;
 mod subscriptions;
 mod upstream;
 
+pub(in crate::serve) use connection::{ReadyReader, SubscriptionId};
 pub use ops::SocketOperation;
+pub(in crate::serve) use upstream::ticket_of;
 
 use crate::auth::tickets::Purpose;
 use crate::serve::App;
@@ -54,12 +56,9 @@ const WRITE_BYTES_MAX: usize = 64 * 1024;
 
 /// `GET /v1/ws`
 pub async fn get(State(app): State<Arc<App>>, mut request: Request<Body>) -> Response {
-    let (accept, named) = match handshake(request.method(), request.headers()) {
+    let (accept, named) = match handshake(request.method(), request.headers(), Some(SUBPROTOCOL)) {
         Ok(agreed) => agreed,
-        Err(problem) if problem.status == StatusCode::UPGRADE_REQUIRED => {
-            return ([(header::UPGRADE, "websocket"), (header::SEC_WEBSOCKET_VERSION, "13")], problem).into_response();
-        }
-        Err(problem) => return problem.into_response(),
+        Err(problem) => return refuse(problem),
     };
     let principal = Principal::from_request(&app, request.uri(), request.headers(), Some(Purpose::Socket)).await;
     let client =
@@ -89,19 +88,40 @@ pub async fn get(State(app): State<Arc<App>>, mut request: Request<Body>) -> Res
         }
         drop(permit);
     });
+    switching(&accept, named.then_some(SUBPROTOCOL))
+}
+
+/// The answer to a request that does not become a WebSocket.
+pub(in crate::serve) fn refuse(problem: Problem) -> Response {
+    match problem.status {
+        StatusCode::UPGRADE_REQUIRED => {
+            ([(header::UPGRADE, "websocket"), (header::SEC_WEBSOCKET_VERSION, "13")], problem).into_response()
+        }
+        _ => problem.into_response(),
+    }
+}
+
+/// The answer that makes a connection a WebSocket.
+pub(in crate::serve) fn switching(accept: &str, subprotocol: Option<&'static str>) -> Response {
     let mut response = http::Response::builder()
         .status(StatusCode::SWITCHING_PROTOCOLS)
         .header(header::CONNECTION, "upgrade")
         .header(header::UPGRADE, "websocket")
         .header(header::SEC_WEBSOCKET_ACCEPT, accept);
-    if named {
-        response = response.header(header::SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL);
+    if let Some(subprotocol) = subprotocol {
+        response = response.header(header::SEC_WEBSOCKET_PROTOCOL, subprotocol);
     }
     response.body(Body::empty()).expect("the response headers are valid")
 }
 
 /// Checks the handshake. Returns the accept key, and whether the client offers the subprotocol by name.
-fn handshake(method: &Method, headers: &HeaderMap) -> Result<(String, bool), Problem> {
+///
+/// An address without a subprotocol takes a client that offers none.
+pub(in crate::serve) fn handshake(
+    method: &Method,
+    headers: &HeaderMap,
+    subprotocol: Option<&'static str>,
+) -> Result<(String, bool), Problem> {
     let words = |name: HeaderName| {
         let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).map(str::trim).collect::<Vec<_>>()
@@ -116,9 +136,10 @@ fn handshake(method: &Method, headers: &HeaderMap) -> Result<(String, bool), Pro
         return Err(Problem::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", detail));
     };
     let offered = words(header::SEC_WEBSOCKET_PROTOCOL);
-    if !offered.is_empty() && !offered.contains(&SUBPROTOCOL) {
-        let detail = format!("The client offers the subprotocols {offered:?}. This address supports {SUBPROTOCOL}.");
-        return Err(Problem::bad_request("bad_subprotocol", detail).with("expected", SUBPROTOCOL));
+    if !offered.is_empty() && subprotocol.is_none_or(|known| !offered.contains(&known)) {
+        let known = subprotocol.unwrap_or("none");
+        let detail = format!("The client offers the subprotocols {offered:?}. This address supports {known}.");
+        return Err(Problem::bad_request("bad_subprotocol", detail).with("expected", known));
     }
     Ok((derive_accept_key(key.as_bytes()), !offered.is_empty()))
 }

@@ -31,17 +31,22 @@ pub(super) struct Upstream {
     pub claims: Vec<Value>,
 }
 
+/// A ticket for a socket at the leader, which permits what the client may do. `None`: anyone may.
+///
+/// # Errors
+/// 503 if none can be made now.
+pub(in crate::serve) fn ticket_of(app: &App, principal: &Principal) -> Result<Option<String>, Problem> {
+    let (Some(authenticator), Some(grant)) = (&app.authenticator, principal.grant()) else { return Ok(None) };
+    let ticket = authenticator.ticket(grant, Purpose::Socket, None, TICKET_TTL_SECS_MAX);
+    Ok(Some(ticket.map_err(|error| no_leader(&error.to_string()))?.0))
+}
+
 impl Upstream {
     /// Connects to the leader with a ticket of its own, which permits what the client may do.
     pub async fn connect(app: &App, cluster: &Cluster, principal: &Principal) -> Result<Self, Problem> {
-        let ticket = match (&app.authenticator, principal.grant()) {
-            (Some(authenticator), Some(grant)) => {
-                let ticket = authenticator.ticket(grant, Purpose::Socket, None, TICKET_TTL_SECS_MAX);
-                Some(ticket.map_err(|error| no_leader(&error.to_string()))?.0)
-            }
-            _ => None,
-        };
-        let (leader, upgraded) = cluster.open_socket(ticket.as_deref()).await?;
+        let ticket = ticket_of(app, principal)?;
+        let query: Vec<_> = ticket.iter().map(|ticket| ("ticket", ticket.as_str())).collect();
+        let (leader, upgraded) = cluster.open_socket("/v1/ws", &query).await?;
         let (sending, receiving) = WebSocketStream::from_raw_socket(upgraded, Role::Client, None).await.split();
         let membership = cluster.membership.clone();
         let lost = async move { membership.loses_leader(&leader).await }.boxed();

@@ -10,6 +10,7 @@ use crate::log::sessions::{OwnerUse, Sessions};
 use crate::meter::{BUCKET_BOUNDS_MICROS, Counter, Gauge, Histogram, LabelCounter};
 use crate::model::Audience;
 use crate::serve::App;
+use crate::serve::maintenance::retain::{Retention, RuleCounts};
 use crate::{feed, ingest};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -38,12 +39,21 @@ pub struct Meters {
     pub translations: Counter,
     /// Requests that received at least a response head; for a WebSocket its handshake.
     pub requests: Counter,
+    /// The time until the head of the answer.
+    pub request_times: Histogram,
     /// Connections accepted within the limits.
     pub connections: Counter,
     /// Problems sent over any transport, by code.
     pub problems: LabelCounter,
     /// Publishes refused in whole or from a line on, by code.
     pub refused: LabelCounter,
+    /// Ended runs that the compaction has considered, the rows that it removed, and the runs that wait for it.
+    pub compactions: Counter,
+    pub compacted_rows: Counter,
+    pub compactions_waiting: Gauge,
+    /// Runs that were archived, and the bytes of their objects.
+    pub archived_runs: Counter,
+    pub archived_bytes: Counter,
 }
 
 impl Meters {
@@ -139,11 +149,17 @@ impl Samples<'_> {
         }
     }
 
+    /// One sample for each rule of retention.
+    fn of_rules(&mut self, retention: &Retention, read: impl Fn(&RuleCounts) -> f64) {
+        for (rule, counts) in retention.rules.0.iter().zip(&retention.counts) {
+            self.labelled(&format!("rule=\"{}\"", escaped(&rule.name)), read(counts));
+        }
+    }
+
     /// One sample for each owner, up to [`OWNERS_MAX`].
     fn of_owners(&mut self, sessions: &Sessions, read: impl Fn(OwnerUse) -> u64) {
         for (owner, of) in sessions.uses(OWNERS_MAX) {
-            let name = owner.as_str().replace('\\', "\\\\").replace('"', "\\\"");
-            self.labelled(&format!("owner=\"{name}\""), read(of));
+            self.labelled(&format!("owner=\"{}\"", escaped(owner.as_str())), read(of));
         }
     }
 
@@ -161,6 +177,18 @@ impl Samples<'_> {
         line("sum", &seconds(sum));
         line("count", &total);
     }
+}
+
+/// A text in the quotes of a label.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// The resident memory of the process, as Linux reports it.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
 fn seconds(time: Duration) -> f64 {
@@ -205,6 +233,12 @@ pub static METRICS: &[Metric] = &[
         kind: COUNTER,
         help: "Envelopes of runs and sessions written, including those that the server adds.",
         read: |of, to| to.one(of.ingest().envelopes.get()),
+    },
+    Metric {
+        name: "proscenium_feedback_total",
+        kind: COUNTER,
+        help: "Feedback about runs and messages, by thumb: up, down, none (words alone) and withdrawn.",
+        read: |of, to| to.named("thumb", &of.app.feedback.given),
     },
     Metric {
         name: "proscenium_blobs_total",
@@ -271,6 +305,49 @@ pub static METRICS: &[Metric] = &[
         kind: COUNTER,
         help: "Messages that no destination gets, because 10000 others wait for it.",
         read: |of, to| to.one(of.app.notifier.dropped.get()),
+    },
+    Metric {
+        name: "proscenium_actions_waiting",
+        kind: GAUGE,
+        help: "Actions that wait for a decision, without those whose decision is under way.",
+        read: |of, to| to.one(of.app.logs.pending_actions().unanswered(Audience::Internal)),
+    },
+    Metric {
+        name: "proscenium_action_oldest_seconds",
+        kind: GAUGE,
+        help: "How long the oldest action has waited for its decision; 0 if none waits.",
+        read: |of, to| {
+            let (oldest, now) = (of.app.logs.pending_actions().list(None, 1), (of.app.environment.now)().as_millisecond());
+            let waited = oldest.first().map_or(0, |asked| (now - asked.asked_at).max(0));
+            to.one(waited as f64 / 1000.0);
+        },
+    },
+    Metric {
+        name: "proscenium_controls_waiting",
+        kind: GAUGE,
+        help: "Controls that no runtime has claimed.",
+        read: |of, to| to.one(of.app.logs.queues().unclaimed()),
+    },
+    Metric {
+        name: "proscenium_traces_total",
+        kind: COUNTER,
+        help: "Runs sent to the collector of --genai-endpoint, by result: exported, partial (the run goes on), refused (by the collector) and skipped (erased).",
+        read: |of, to| to.named("result", &of.app.trace_meters.traces),
+    },
+    Metric {
+        name: "proscenium_trace_failures_total",
+        kind: COUNTER,
+        help: "Attempts to send a trace that failed and are repeated.",
+        read: |of, to| to.one(of.app.trace_meters.failures.get()),
+    },
+    Metric {
+        name: "proscenium_trace_lag_seconds",
+        kind: GAUGE,
+        help: "Time since the oldest run ended that waits for its export; 0 if none waits, and on a node that does not lead.",
+        read: |of, to| {
+            let now = (of.app.environment.now)().as_millisecond();
+            to.one(of.app.trace_meters.lag_ms(now) as f64 / 1000.0);
+        },
     },
     Metric {
         name: "proscenium_appends_waiting",
@@ -380,6 +457,114 @@ pub static METRICS: &[Metric] = &[
         read: |of, to| to.one(of.app.logs.remains().bytes),
     },
     Metric {
+        name: "proscenium_compactions_total",
+        kind: COUNTER,
+        help: "Ended runs that the compaction has considered: --compact-after.",
+        read: |of, to| to.one(of.app.meters.compactions.get()),
+    },
+    Metric {
+        name: "proscenium_compacted_rows_total",
+        kind: COUNTER,
+        help: "Envelopes that the compaction has removed from ended runs.",
+        read: |of, to| to.one(of.app.meters.compacted_rows.get()),
+    },
+    Metric {
+        name: "proscenium_compaction_runs_waiting",
+        kind: GAUGE,
+        help: "Ended runs that are due for compaction, as of its last look.",
+        read: |of, to| to.one(of.app.meters.compactions_waiting.get()),
+    },
+    Metric {
+        name: "proscenium_archived_runs_total",
+        kind: COUNTER,
+        help: "Ended runs whose envelopes were moved to object storage: --archive-after.",
+        read: |of, to| to.one(of.app.meters.archived_runs.get()),
+    },
+    Metric {
+        name: "proscenium_archived_bytes_total",
+        kind: COUNTER,
+        help: "Bytes of the objects that were stored for them.",
+        read: |of, to| to.one(of.app.meters.archived_bytes.get()),
+    },
+    Metric {
+        name: "proscenium_archive_fetches_total",
+        kind: COUNTER,
+        help: "Archived runs that were fetched from object storage for a reader.",
+        read: |of, to| to.one(of.app.logs.archive().fetched.get()),
+    },
+    Metric {
+        name: "proscenium_archive_fetched_bytes_total",
+        kind: COUNTER,
+        help: "Bytes that were fetched from object storage.",
+        read: |of, to| to.one(of.app.logs.archive().fetched_bytes.get()),
+    },
+    Metric {
+        name: "proscenium_archive_failures_total",
+        kind: COUNTER,
+        help: "Fetches from object storage that failed.",
+        read: |of, to| to.one(of.app.logs.archive().failed_fetches.get()),
+    },
+    Metric {
+        name: "proscenium_archive_cache_bytes",
+        kind: GAUGE,
+        help: "Bytes of archived runs on this machine: --archive-cache-bytes.",
+        read: |of, to| to.one(of.app.logs.archive().cache_bytes()),
+    },
+    Metric {
+        name: "proscenium_retention_erased_sessions_total",
+        kind: COUNTER,
+        help: "Sessions whose erasure a rule of retention began on this node, by rule, with those below them.",
+        read: |of, to| to.of_rules(&of.app.retention, |rule| rule.erased_sessions.get() as f64),
+    },
+    Metric {
+        name: "proscenium_retention_erased_runs_total",
+        kind: COUNTER,
+        help: "Runs that a rule of retention erased on this node, by rule: those of its sessions, and those without a session.",
+        read: |of, to| to.of_rules(&of.app.retention, |rule| rule.erased_runs.get() as f64),
+    },
+    Metric {
+        name: "proscenium_retention_compacted_runs_total",
+        kind: COUNTER,
+        help: "Runs that a rule of retention compacted on this node, by rule.",
+        read: |of, to| to.of_rules(&of.app.retention, |rule| rule.compacted_runs.get() as f64),
+    },
+    Metric {
+        name: "proscenium_retention_due_waiting",
+        kind: GAUGE,
+        help: "Sessions (each with those below it) and runs that a rule of retention is due for and has not erased or compacted yet, by rule, by the last look; 0 on a node that does not lead.",
+        read: |of, to| to.of_rules(&of.app.retention, |rule| rule.due.get() as f64),
+    },
+    Metric {
+        name: "proscenium_retention_overdue_seconds",
+        kind: GAUGE,
+        help: "For how long the first of them has been due, by rule; 0 if none waits.",
+        read: |of, to| to.of_rules(&of.app.retention, |rule| rule.overdue_ms.get() as f64 / 1000.0),
+    },
+    Metric {
+        name: "proscenium_retention_held_waiting",
+        kind: GAUGE,
+        help: "Sessions (each with those below it) and runs that a rule of retention is due for and a legal hold keeps, by rule, by the last look; 0 on a node that does not lead.",
+        read: |of, to| to.of_rules(&of.app.retention, |rule| rule.held.get() as f64),
+    },
+    Metric {
+        name: "proscenium_search_commits_waiting",
+        kind: GAUGE,
+        help: "Commits whose texts a search does not find yet.",
+        read: |of, to| to.one(of.app.logs.position().saturating_sub(of.app.search.position())),
+    },
+    Metric {
+        name: "proscenium_search_bytes",
+        kind: GAUGE,
+        help: "Bytes on disk of the index of texts; 0 for the memory store.",
+        read: |of, to| to.one(of.app.search.bytes()),
+    },
+    Metric {
+        name: "proscenium_search_unsaved_bytes",
+        kind: GAUGE,
+        help: "Bytes in memory of the index of texts, which a save writes to disk or the next start makes again.",
+        read: |of, to| to.one(of.app.search.unsaved_bytes()),
+    },
+    Metric {
         name: "proscenium_disk_free_bytes",
         kind: GAUGE,
         help: "Free bytes on the store's disk at the last check; absent if unchecked.",
@@ -406,6 +591,12 @@ pub static METRICS: &[Metric] = &[
         kind: COUNTER,
         help: "Requests answered; for a WebSocket its handshake.",
         read: |of, to| to.one(of.app.meters.requests.get()),
+    },
+    Metric {
+        name: "proscenium_request_seconds",
+        kind: HISTOGRAM,
+        help: "Time from a request until the head of its answer.",
+        read: |of, to| to.histogram(&of.app.meters.request_times),
     },
     Metric {
         name: "proscenium_problems_total",
@@ -442,6 +633,16 @@ pub static METRICS: &[Metric] = &[
         kind: GAUGE,
         help: "In a cluster: for how long this node has been behind.",
         read: |of, to| of.cluster(|cluster| to.one(seconds(cluster.lag(of.app.logs.mark().applied).1))),
+    },
+    Metric {
+        name: "process_resident_memory_bytes",
+        kind: GAUGE,
+        help: "Resident memory of the process; absent where the system does not report it.",
+        read: |_, to| {
+            if let Some(bytes) = resident_bytes() {
+                to.one(bytes);
+            }
+        },
     },
     Metric {
         name: "process_start_time_seconds",

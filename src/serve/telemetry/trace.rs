@@ -115,6 +115,7 @@ impl<'r> RequestRecord<'r> {
         #[cfg(feature = "otlp")]
         super::otlp::answered(&self.span, status, code);
         app.meters.requests.add(1);
+        app.meters.request_times.observe(self.started.elapsed());
         if let Some(code) = code {
             app.meters.problems.add(code);
         }

@@ -167,7 +167,13 @@ for (const transport of TRANSPORTS) {
     const connection = connect({ base: server.base, runs, transport, timing: FAST_RETRY }, store);
     await waitFor("both messages", () => runs.every((run) => store.get(`${run} message old`)));
     assert.equal((await fetch(`${server.base}/v1/runs/${runs[0]}`, { method: "DELETE" })).status < 300, true);
+    if (transport === "websocket") {
+      // Each run has a subscription of its own, which ends with its run. The others go on.
+      await waitFor("the refusal", () => connection.state.refused?.[runs[0]]?.code === "erased");
+      assert.deepEqual([store.get(`${runs[0]} message old`), store.get(`${runs[1]} message old`) !== undefined], [undefined, true]);
+    } else await waitFor("the end of the one stream", () => connection.state.kind === "refused" && connection.state.problem?.code === "erased");
     await publish(server.base, runs[0], [{ type: "run.started" }, { type: "text.delta", messageId: "new", payload: { text: "new" } }]);
+    connection.mend();
     await waitFor("the new message", () => store.get(`${runs[0]} message new`));
     for (const run of runs) await waitForSameActivities(store, server.base, run, "user");
     assert.equal(store.get(`${runs[0]} message old`), undefined);

@@ -162,3 +162,24 @@ async fn over_http_2_the_name_in_the_authority_is_checked() {
         assert_eq!(body["code"] == "unknown_host", status == 403, "{body}");
     }
 }
+
+#[tokio::test]
+async fn only_pages_of_embed_origins_frame_the_page_and_they_may_send_requests() {
+    let origins = Origins::new([FRIEND]).unwrap().with_embedders(["https://shop.example"]).unwrap();
+    let client = serve_client(server().with_auth(None, origins)).await;
+    let page = client.get("/").await;
+    let policy = page.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.ends_with("; frame-ancestors https://shop.example"), "{policy}");
+    assert!(policy.contains("manifest-src 'self'; worker-src 'self'"), "{policy}");
+    assert!(!page.headers.contains_key("x-frame-options"), "it cannot name an origin");
+    for path in ["/embed.js", "/healthz"] {
+        let answer = client.get_with(path, &[("origin", "https://shop.example")]).await;
+        assert_eq!(
+            (answer.status, &answer.headers["access-control-allow-origin"]),
+            (200, &"https://shop.example".parse().unwrap())
+        );
+        client.get_with(path, &[("origin", "https://evil.example")]).await.problem(403, "foreign_origin");
+    }
+    let refused = Origins::default().with_embedders(["https://app.example; script-src *"]).unwrap_err();
+    assert!(refused.contains("is not an origin; use scheme://host"), "{refused}");
+}

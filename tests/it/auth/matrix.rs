@@ -54,9 +54,12 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     //                                                                        none   forged expired nothing reads publishes controls elsewhere admin owner neighbour
     ("POST",   "/v1/runs/{run}/facts",             "/v1/runs/r/facts",           FACT, [401, 401, 401, 403, 403, 200, 403, 403, 200, 200, 403]),
     ("POST",   "/v1/sessions/{session}/facts",     "/v1/sessions/s/facts",       FACT, [401, 401, 401, 403, 403, 200, 403, 403, 200, 200, 403]),
-    ("POST",   "/v1/runs/{run}/settle",            "/v1/runs/gone/settle",       "",   [401, 401, 401, 403, 403, 403, 200, 403, 200, 403, 403]),
+    ("POST",   "/v1/runs/{run}/settle",            "/v1/runs/gone/settle",       "",   [401, 401, 401, 403, 403, 403, 200, 403, 200, 410, 403]),
     ("POST",   "/v1/runs/{run}/controls",          "/v1/runs/r/controls",        STEER, [401, 401, 401, 403, 403, 403, 202, 403, 202, 202, 403]),
     ("GET",    "/v1/runs/{run}/controls",          "/v1/runs/r/controls",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("POST",   "/v1/runs/{run}/feedback",          "/v1/runs/r/feedback",        THUMB, [401, 401, 401, 403, 403, 403, 200, 403, 200, 200, 403]),
+    ("POST",   "/v1/runs/{run}/feedback",          "/v1/runs/never/feedback",    THUMB, [401, 401, 401, 403, 403, 403, 404, 403, 404, 403, 403]),
+    ("GET",    "/v1/runs/{run}/feedback",          "/v1/runs/r/feedback",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("POST",   "/v1/sessions/{session}/controls",  "/v1/sessions/s/controls",    SEND, [401, 401, 401, 403, 403, 403, 202, 403, 202, 202, 403]),
     ("GET",    "/v1/sessions/{session}/controls",  "/v1/sessions/s/controls",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     // An agent that the column `elsewhere` may act for, and one that it may not.
@@ -66,12 +69,18 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("GET",    "/v1/sessions/{session}/decisions", "/v1/sessions/s/decisions",   "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/attention",                    "/v1/attention",              "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
     ("GET",    "/v1/lists/stream",                 "/v1/lists/stream?attention=true", "", [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    ("GET",    "/v1/lists/stream",                 "/v1/lists/stream?runs=",     "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
     ("DELETE", "/v1/controls/{control}",           "/v1/controls/none",          "",   [401, 401, 401, 403, 403, 403, 404, 404, 404, 404, 404]),
     ("POST",   "/v1/controls/{control}/ack",       "/v1/controls/none/ack",      LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409, 409, 409]),
     ("POST",   "/v1/controls/{control}/nack",      "/v1/controls/none/nack",     LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409, 409, 409]),
     ("GET",    "/v1/cluster",                      "/v1/cluster",                "",   [401, 401, 401, 403, 403, 403, 403, 404, 404, 404, 404]),
     ("GET",    "/metrics",                         "/metrics",                   "",   [401, 401, 401, 403, 403, 403, 403, 200, 200, 200, 200]),
     ("GET",    "/v1/runs/{run}/stream",            "/v1/runs/r/stream",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/runs/{run}/durable",           "/v1/runs/r/durable",         "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("HEAD",   "/v1/runs/{run}/durable",           "/v1/runs/r/durable",         "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/v1/runs/{run}/durable",           "/v1/runs/never/durable",     "",   [401, 401, 401, 403, 404, 403, 403, 403, 404, 403, 403]),
+    ("GET",    "/v1/sessions/{session}/durable",   "/v1/sessions/s/durable",     "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("HEAD",   "/v1/sessions/{session}/durable",   "/v1/sessions/s/durable",     "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/sessions/{session}/stream",    "/v1/sessions/s/stream",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/stream",                       "/v1/stream?runs=q,r",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 403, 403]),
     ("GET",    "/v1/stream",                       "/v1/stream?runs=q",          "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 403, 200]),
@@ -81,6 +90,11 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     // Renaming it to what it is called adds no fact.
     ("PATCH",  "/v1/sessions/{session}",           "/v1/sessions/s",             RENAME, [401, 401, 401, 403, 403, 403, 200, 403, 200, 200, 403]),
     ("PATCH",  "/v1/sessions/{session}",           "/v1/sessions/never",         RENAME, [401, 401, 401, 403, 403, 403, 404, 403, 404, 404, 404]),
+    // The body says nothing of a session, so a token that controls may begin one.
+    ("POST",   "/v1/sessions/{session}/attachments", "/v1/sessions/s/attachments", FILE, [401, 401, 401, 403, 403, 403, 201, 403, 201, 201, 403]),
+    // It reads what the branch has, so it needs both verbs.
+    ("POST",   "/v1/sessions/{session}/branches",  "/v1/sessions/s/branches",    BRANCH, [401, 401, 401, 403, 403, 403, 403, 403, 404, 404, 403]),
+    ("POST",   "/v1/sessions/{session}/branches",  "/v1/sessions/never/branches", BRANCH, [401, 401, 401, 403, 403, 403, 403, 403, 404, 404, 404]),
     ("PUT",    "/v1/sessions/{session}/marks",     "/v1/sessions/s/marks",       PIN,  [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("PUT",    "/v1/sessions/{session}/marks",     "/v1/sessions/never/marks",   PIN,  [401, 401, 401, 403, 404, 403, 403, 403, 404, 404, 404]),
     ("GET",    "/v1/sessions/{session}/window",    "/v1/sessions/s/window",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
@@ -91,6 +105,8 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("GET",    "/v1/sessions/{session}/activities", "/v1/sessions/s/activities", "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/sessions/{session}/activities", "/v1/sessions/t/activities", "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 403, 200]),
     ("GET",    "/v1/runs",                         "/v1/runs",                   "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    ("GET",    "/v1/runs",                         "/v1/runs?filter=status:running&sort=-cost", "", [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    ("GET",    "/v1/stats",                        "/v1/stats",                  "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
     ("GET",    "/v1/runs/{run}",                   "/v1/runs/r",                 "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/v1/runs/{run}",                   "/v1/runs/never",             "",   [401, 401, 401, 403, 404, 403, 403, 403, 404, 403, 403]),
     ("GET",    "/v1/runs/{run}",                   "/v1/runs/q",                 "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 403, 200]),
@@ -112,6 +128,7 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("DELETE", "/v1/push",                         "/v1/push",                 "{}",   [401, 401, 401, 403, 422, 403, 403, 422, 422, 422, 422]),
     ("GET",    "/v1/audit",                        "/v1/audit",                  "",   [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
     ("GET",    "/v1/audit/export",                 "/v1/audit/export",           "",   [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
+    ("POST",   "/v1/backup",                       "/v1/backup",               "{}",   [401, 401, 401, 403, 403, 403, 403, 403, 409, 403, 403]),
     ("GET",    "/v1/me",                           "/v1/me",                     "",   [401, 401, 401, 200, 200, 200, 200, 200, 200, 200, 200]),
     ("GET",    "/v1/keys",                         "/v1/keys",                   "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
     ("POST",   "/v1/tickets",                      "/v1/tickets",                TICKET, [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
@@ -119,10 +136,19 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("POST",   "/v1/links",                        "/v1/links",                  LINK, [401, 401, 401, 403, 403, 403, 403, 403, 422, 422, 403]),
     ("GET",    "/v1/links",                        "/v1/links",                  "",   [401, 401, 401, 403, 403, 403, 403, 200, 200, 200, 200]),
     ("DELETE", "/v1/links/{link}",                 "/v1/links/none",             "",   [401, 401, 401, 403, 403, 403, 403, 404, 404, 404, 404]),
-    ("DELETE", "/v1/runs/{run}",                   "/v1/runs/gone",              "",   [401, 401, 401, 403, 403, 403, 403, 403, 204, 403, 403]),
+    ("DELETE", "/v1/runs/{run}",                   "/v1/runs/gone",              "",   [401, 401, 401, 403, 403, 403, 403, 403, 204, 410, 403]),
     ("DELETE", "/v1/sessions/{session}",           "/v1/sessions/never",         "",   [401, 401, 401, 403, 403, 403, 403, 403, 404, 404, 404]),
     ("DELETE", "/v1/sessions/{session}",           "/v1/sessions/u",             "",   [401, 401, 401, 403, 403, 403, 403, 404, 404, 404, 404]),
     ("DELETE", "/v1/owners/{owner}",               "/v1/owners/nothing",         "",   [401, 401, 401, 403, 403, 403, 403, 403, 204, 403, 403]),
+    // Holds need `admin` and the audience `dashboard`. Rights come before the body, which lacks the reason.
+    ("PUT",    "/v1/sessions/{session}/hold",      "/v1/sessions/never/hold",   HOLD, [401, 401, 401, 403, 403, 403, 403, 403, 404, 403, 404]),
+    ("DELETE", "/v1/sessions/{session}/hold",      "/v1/sessions/never/hold",   "",   [401, 401, 401, 403, 403, 403, 403, 403, 404, 403, 404]),
+    ("PUT",    "/v1/owners/{owner}/hold",          "/v1/owners/nothing/hold", "{}",   [401, 401, 401, 403, 403, 403, 403, 403, 422, 403, 403]),
+    ("DELETE", "/v1/owners/{owner}/hold",          "/v1/owners/nothing/hold",   "",   [401, 401, 401, 403, 403, 403, 403, 403, 404, 403, 403]),
+    ("GET",    "/v1/holds",                        "/v1/holds",                 "",   [401, 401, 401, 403, 403, 403, 403, 200, 200, 403, 200]),
+    // The rules concern all sessions.
+    ("POST",   "/v1/retention/dry-run",            "/v1/retention/dry-run",   "{}",   [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
+    ("GET",    "/v1/owners/{owner}/export",        "/v1/owners/acme/export",    "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     // In its own session, in another one, and for an agent that the column `elsewhere` may not act for.
     ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200, 200, 403]),
     ("POST",   "/ag-ui/{agent}",                   "/ag-ui/a",                   OF_T, [401, 401, 401, 403, 403, 403, 403, 200, 200, 403, 200]),
@@ -132,6 +158,13 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("GET",    "/ag-ui/{agent}",                   "/ag-ui/a?threadId=s",        "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/ag-ui/{agent}",                   "/ag-ui/b?threadId=t",        "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 403, 200]),
     ("GET",    "/ag-ui/{agent}",                   "/ag-ui/a?runId=r",           "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/a2a/{agent}/.well-known/agent-card.json", "/a2a/a/.well-known/agent-card.json", "", [401, 401, 401, 403, 403, 403, 200, 200, 200, 200, 200]),
+    ("GET",    "/a2a/{agent}/.well-known/agent-card.json", "/a2a/b/.well-known/agent-card.json", "", [401, 401, 401, 403, 403, 403, 200, 403, 200, 403, 403]),
+    // Begins a task in its own session, in another one, and reads the task of a run of its own session.
+    ("POST",   "/a2a/{agent}",                     "/a2a/a",                   SAID_IN_S, [401, 401, 401, 403, 403, 403, 403, 403, 200, 200, 403]),
+    ("POST",   "/a2a/{agent}",                     "/a2a/a",                   SAID_IN_T, [401, 401, 401, 403, 403, 403, 403, 200, 200, 403, 200]),
+    ("POST",   "/a2a/{agent}",                     "/a2a/b",                   SAID_IN_T, [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
+    ("POST",   "/a2a/{agent}",                     "/a2a/a",                   TASK_OF_R, [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
     ("GET",    "/copilotkit/info",                 "/copilotkit/info",           "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
     ("POST",   "/copilotkit/agent/{agent}/run",    "/copilotkit/agent/a/run",    OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200, 200, 403]),
     ("POST",   "/copilotkit/agent/{agent}/run",    "/copilotkit/agent/b/run",    OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
@@ -141,14 +174,39 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("POST",   "/copilotkit",                      "/copilotkit",                INFO, [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
     ("POST",   "/copilotkit",                      "/copilotkit",              RUN_OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200, 200, 403]),
     ("POST",   "/copilotkit",                      "/copilotkit",              STOP_OF_S, [401, 401, 401, 403, 403, 403, 200, 403, 200, 200, 403]),
+    ("GET",    "/copilotkit/threads",              "/copilotkit/threads?agentId=a", "", [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    // The callers of this table began no session.
+    ("POST",   "/copilotkit/threads/clear",        "/copilotkit/threads/clear",  "",   [401, 401, 401, 403, 403, 403, 403, 204, 204, 204, 204]),
+    ("POST",   "/copilotkit/threads/subscribe",    "/copilotkit/threads/subscribe", "{}", [401, 401, 401, 403, 422, 403, 403, 422, 422, 422, 422]),
+    ("PATCH",  "/copilotkit/threads/{thread}",     "/copilotkit/threads/s",      NAME, [401, 401, 401, 403, 403, 403, 200, 403, 200, 200, 403]),
+    ("PATCH",  "/copilotkit/threads/{thread}",     "/copilotkit/threads/never",  NAME, [401, 401, 401, 403, 403, 403, 404, 403, 404, 404, 404]),
+    ("DELETE", "/copilotkit/threads/{thread}",     "/copilotkit/threads/never",  "{}", [401, 401, 401, 403, 403, 403, 403, 403, 404, 404, 404]),
+    ("DELETE", "/copilotkit/threads/{thread}",     "/copilotkit/threads/u",      "{}", [401, 401, 401, 403, 403, 403, 403, 404, 404, 404, 404]),
+    ("POST",   "/copilotkit/threads/{thread}/archive", "/copilotkit/threads/never/archive", "{}", [401, 401, 401, 403, 403, 403, 404, 403, 404, 404, 404]),
+    ("GET",    "/copilotkit/threads/{thread}/messages", "/copilotkit/threads/s/messages", "", [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/copilotkit/threads/{thread}/events", "/copilotkit/threads/s/events", "", [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/copilotkit/threads/{thread}/state", "/copilotkit/threads/s/state", "", [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/copilotkit/threads/{thread}/state", "/copilotkit/threads/t/state", "", [401, 401, 401, 403, 200, 403, 403, 200, 200, 403, 200]),
+    ("POST",   "/copilotkit",                      "/copilotkit",           LIST_THREADS, [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    ("POST",   "/copilotkit",                      "/copilotkit",            READ_OF_S, [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("POST",   "/copilotkit",                      "/copilotkit",            NAME_OF_S, [401, 401, 401, 403, 403, 403, 200, 403, 200, 200, 403]),
+    ("POST",   "/copilotkit",                      "/copilotkit",         DELETE_NEVER, [401, 401, 401, 403, 403, 403, 403, 403, 404, 404, 404]),
     ("POST",   "/ai-sdk/{agent}",                  "/ai-sdk/a",                CHAT_OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200, 200, 403]),
     ("POST",   "/ai-sdk/{agent}",                  "/ai-sdk/b",                CHAT_OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
+    ("GET",    "/ai-sdk/{agent}",                  "/ai-sdk/a",                  "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    // A chat, a run of it, a stream of that run, and an id that nothing has.
+    ("GET",    "/ai-sdk/{agent}/{chat}/stream",    "/ai-sdk/a/s/stream?startIndex=-1", "", [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/ai-sdk/{agent}/{chat}/stream",    "/ai-sdk/a/r/stream?startIndex=0", "", [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/ai-sdk/{agent}/{chat}/stream",    "/ai-sdk/a/r~7~user/stream?startIndex=0", "", [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
+    ("GET",    "/ai-sdk/{agent}/{chat}/stream",    "/ai-sdk/a/r~7~internal/stream?startIndex=0", "", [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
+    ("GET",    "/ai-sdk/{agent}/{chat}/stream",    "/ai-sdk/a/never/stream?startIndex=0", "", [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 200]),
     ("GET",    "/ai-sdk/{agent}/{chat}/stream",    "/ai-sdk/a/s/stream",         "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("GET",    "/ai-sdk/{agent}/{chat}",           "/ai-sdk/a/s",                "",   [401, 401, 401, 403, 200, 403, 403, 403, 200, 200, 403]),
     ("POST",   "/ai-sdk/{agent}/{chat}/stop",      "/ai-sdk/a/s/stop",           "",   [401, 401, 401, 403, 403, 403, 200, 403, 200, 200, 403]),
     // For every caller, whether or not the target exists.
     ("POST",   "/v1/links/exchange",               "/v1/links/exchange",       SECRET, [404; 11]),
     ("GET",    "/v1/ws",                           "/v1/ws",                     "",   [426; 11]),
+    ("GET",    "/acp",                             "/acp",                       "",   [426; 11]),
     ("GET",    "/v1/sign-in",                      "/v1/sign-in",                "",   [200; 11]),
     ("GET",    "/healthz",                         "/healthz",                   "",   [200; 11]),
     ("GET",    "/readyz",                          "/readyz",                    "",   [200; 11]),
@@ -157,23 +215,42 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("GET",    "/",                                "/",                          "",   [200; 11]),
     ("GET",    "/assets/{*file}",                  "/assets/app.js",             "",   [200; 11]),
     ("GET",    "/push-worker.js",                  "/push-worker.js",            "",   [200; 11]),
+    ("GET",    "/embed.js",                        "/embed.js",                  "",   [200; 11]),
+    ("GET",    "/docs",                            "/docs",                      "",   [200; 11]),
+    ("GET",    "/docs/",                           "/docs/",                     "",   [200; 11]),
+    ("GET",    "/docs/{*page}",                    "/docs/guides/ask",           "",   [200; 11]),
+    ("GET",    "/llms.txt",                        "/llms.txt",                  "",   [200; 11]),
 ];
 
 const FACT: &str = r#"{"type":"text.delta","payload":{"text":"more"}}"#;
 const RENAME: &str = r#"{"title":null,"archived":false}"#;
+const NAME: &str = r#"{"agentId":"a","name":null,"archived":false}"#;
 const PIN: &str = r#"{"pinned":false}"#;
 const STEER: &str = r#"{"control":"steer","value":"to the left"}"#;
 const SEND: &str = r#"{"control":"send","value":"hello"}"#;
+const BRANCH: &str = r#"{"after":{"runId":"none","sequence":1}}"#;
+/// It withdraws what was not given.
+const THUMB: &str = r#"{"thumb":null}"#;
+const FILE: &str = "the bytes of a file";
 const OF_S: &str = r#"{"threadId":"s","runId":"r"}"#;
 const OF_T: &str = r#"{"threadId":"t","runId":"q"}"#;
+const SAID_IN_S: &str = r#"{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"configuration":{"blocking":false},"message":{"messageId":"m","role":"user","contextId":"s","parts":[{"kind":"text","text":"Go"}]}}}"#;
+const SAID_IN_T: &str = r#"{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"configuration":{"blocking":false},"message":{"messageId":"m","role":"user","contextId":"t","parts":[{"kind":"text","text":"Go"}]}}}"#;
+const TASK_OF_R: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"id":"r"}}"#;
 const MIXED: &str = r#"{"threadId":"t","runId":"r"}"#;
 const INFO: &str = r#"{"method":"info"}"#;
 const RUN_OF_S: &str = r#"{"method":"agent/run","params":{"agentId":"a"},"body":{"threadId":"s","runId":"r"}}"#;
 const STOP_OF_S: &str = r#"{"method":"agent/stop","params":{"agentId":"a","threadId":"s"}}"#;
+const LIST_THREADS: &str = r#"{"method":"resource/request","params":{"path":"/threads?agentId=a","httpMethod":"GET"}}"#;
+const READ_OF_S: &str = r#"{"method":"resource/request","params":{"path":"/threads/s/messages","httpMethod":"GET"}}"#;
+const NAME_OF_S: &str =
+    r#"{"method":"resource/request","params":{"path":"/threads/s","httpMethod":"PATCH"},"body":{"name":null}}"#;
+const DELETE_NEVER: &str = r#"{"method":"resource/request","params":{"path":"/threads/never","httpMethod":"DELETE"},"body":{}}"#;
 const CHAT_OF_S: &str = r#"{"id":"s","messages":[{"id":"u","role":"user","parts":[]}]}"#;
 const CHAT_OF_T: &str = r#"{"id":"t","messages":[{"id":"u","role":"user","parts":[]}]}"#;
 const LEASE: &str = r#"{"lease":"none"}"#;
 const WEBHOOK: &str = r#"{"url":"https://example.com/"}"#;
+const HOLD: &str = r#"{"reason":"Case 1"}"#;
 const LINK: &str = r#"{"sessionId":"s"}"#;
 const SECRET: &str = r#"{"secret":"none"}"#;
 const TICKET: &str = r#"{"for":"stream","run":"r"}"#;
@@ -219,7 +296,7 @@ async fn every_address_requires_its_permission_and_hides_hidden_texts() {
             let is_live = headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
             // Live streams are checked below, and in `talks`.
             let text = if is_live { String::new() } else { with_timeout("a body", answer.text()).await.unwrap() };
-            if status >= 400 && status != 426 {
+            if status >= 400 && status != 426 && *method != "HEAD" {
                 check_problem(&headers, status, &text, &what);
             }
             if *column != "admin" {
@@ -259,8 +336,18 @@ async fn a_wider_audience_than_the_token_s_is_rejected_and_never_narrowed() {
     write_example_runs(&guarded).await;
     let dashboard = reader(json!({ "audience": "dashboard", "sessions": ["*"] }));
     let user = reader(json!({ "sessions": ["*"] }));
-    let of_server =
-        ["/v1/ws", "/v1/cluster", "/v1/me", "/v1/keys", "/v1/sign-in", "/v1/webhooks", "/v1/push", "/v1/audit", "/v1/links"];
+    let of_server = [
+        "/v1/ws",
+        "/v1/cluster",
+        "/v1/me",
+        "/v1/keys",
+        "/v1/sign-in",
+        "/v1/webhooks",
+        "/v1/push",
+        "/v1/audit",
+        "/v1/links",
+        "/v1/holds",
+    ];
     let has_audience = |path: &str| path.starts_with("/v1/") && !of_server.iter().any(|other| path.starts_with(other));
     for (method, _, path, ..) in MATRIX.iter().filter(|row| row.0 == "GET" && has_audience(row.1)) {
         let path = if path.starts_with('/') { path } else { "/v1/blobs/b" };

@@ -296,7 +296,7 @@ async fn what_was_erased_and_begun_by_another_owner_reaches_no_reader_of_the_for
     let mut ws = Ws::connect(&guarded.client, "", &[("authorization", &bearer(&alice))]).await.unwrap();
     assert_eq!(ws.request(json!({ "op": "subscribe", "id": 1, "session": "s", "frames": "events" })).await["op"], "subscribed");
     erase(&guarded, &alice, "/v1/runs/r").await;
-    guarded.get("/v1/runs/r", &alice).await.problem(403, "forbidden");
+    guarded.get("/v1/runs/r", &alice).await.problem(410, "erased");
     guarded.publish("r", "sessionId=s", &bob, &[says(OWN)]).await.ok();
     for path in ["/v1/sessions/s", "/v1/runs/r", "/v1/sessions/s/events"] {
         guarded.get(path, &alice).await.problem(403, "forbidden");

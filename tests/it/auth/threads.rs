@@ -1,6 +1,6 @@
 //! Marks, and who began a session: what one person sees of a session, and no other.
 
-use super::{AuthServer, admin, bearer, token_with_claims};
+use super::{AuthServer, Ws, admin, bearer, token_with_claims};
 use crate::harness::{Client, Response, Transport, fact};
 use crate::lists::{Entries, apply};
 use proscenium::model::{Cursor, Sequence};
@@ -165,6 +165,49 @@ async fn a_user_sees_of_whom_began_a_session_and_renamed_it_only_itself() {
 }
 
 #[tokio::test]
+async fn a_person_with_very_many_sessions_lists_all_of_them_and_no_others() {
+    const SESSIONS: usize = 4200;
+    let guarded = AuthServer::start().await;
+    let here = json!({ "owner": "ann", "owners": ["ann"], "can": ["read", "control", "publish"] });
+    let token = token_with_claims(&json!({ "sub": "ann", "exp": super::now() + 3600, "proscenium": here }));
+    let (ann, operator) = (by(&guarded, &token), by(&guarded, &admin()));
+    let mut expected = Vec::new();
+    let write = async |token: &str, sessions: &[String]| {
+        let mut socket = Ws::connect(&guarded.client, "", &[("authorization", &bearer(token))]).await.unwrap();
+        for many in sessions.chunks(50) {
+            for session in many {
+                let facts = [fact("run.started", json!({ "sessionId": session }))];
+                socket.send(json!({ "op": "publish", "id": session, "runId": format!("r-{session}"), "facts": facts })).await;
+            }
+            for _ in many {
+                assert_eq!(socket.receive().await.unwrap()["op"], "ack");
+            }
+        }
+    };
+    for part in 0..2 {
+        let own: Vec<_> = (0..SESSIONS / 2).map(|n| format!("ann-{part}-{n}")).collect();
+        write(&token, &own).await;
+        expected.extend(own);
+        write(&admin(), &[format!("other-{part}")]).await;
+    }
+    expected.sort_unstable();
+    for (client, query) in [(&ann, "sort=updated"), (&ann, "sort=created"), (&operator, "createdBy=ann&audience=internal")] {
+        let (mut seen, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page = client.get(&format!("/v1/sessions?{query}&cursor={cursor}")).await.ok();
+            let names = page["sessions"].as_array().unwrap().iter().map(|line| line["sessionId"].as_str().unwrap().to_owned());
+            seen.extend(names);
+            match page["nextCursor"].as_str() {
+                Some(next) => next.clone_into(&mut cursor),
+                None => break,
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, expected, "{query}");
+    }
+}
+
+#[tokio::test]
 async fn a_share_link_keeps_no_marks_and_renames_nothing() {
     let guarded = AuthServer::start().await;
     guarded.publish("r", "sessionId=s", &admin(), &[text("a", "user")]).await.ok();
@@ -204,4 +247,106 @@ async fn marks_are_bounded_and_end_with_their_session() {
     let pinned = async |session: &str| line(&ann, session, &format!("q={session}&limit=1000")).await["pinned"].clone();
     assert_eq!([pinned("s0").await, pinned("s1").await], [true, true], "a mark that pins stays");
     assert_eq!([pinned("s2").await, pinned("s3").await], [Value::Null, json!(false)], "the oldest of the others went");
+}
+
+#[tokio::test]
+async fn clearing_the_threads_of_copilotkit_erases_those_that_the_person_began_and_the_token_covers() {
+    let guarded = AuthServer::start().await;
+    let may = |sub: &str, sessions: Value, can: Value| {
+        let here = json!({ "sessions": sessions, "can": can });
+        by(&guarded, &token_with_claims(&json!({ "sub": sub, "exp": super::now() + 3600, "proscenium": here })))
+    };
+    let all = |sub: &str| may(sub, json!(["*"]), json!(["read", "control", "publish", "erase"]));
+    let (ann, bob) = (all("ann"), all("bob"));
+    let begin = async |client: &Client, session: &str, query: &str| {
+        let path = format!("/v1/runs/run-{session}/facts?sessionId={session}{query}");
+        client.post(&path, &[("content-type", "application/json")], json!([text("a", "user")]).to_string()).await.ok();
+    };
+    for session in ["ann-1", "ann-2", "ann-3"] {
+        begin(&ann, session, "").await;
+    }
+    begin(&bob, "bob-1", "").await;
+    // What the agent of another token began below one of them.
+    begin(&bob, "below", "&parentSessionId=ann-1").await;
+    begin(&bob, "apart", "&parentSessionId=ann-3").await;
+    let left = async |client: &Client| {
+        let page = client.get("/copilotkit/threads?includeArchived=true").await.ok();
+        let mut ids: Vec<_> =
+            page["threads"].as_array().unwrap().iter().map(|thread| thread["id"].as_str().unwrap().to_owned()).collect();
+        ids.sort();
+        ids
+    };
+    let everything = ["ann-1", "ann-2", "ann-3", "apart", "below", "bob-1"];
+    let clear = async |client: &Client| client.post("/copilotkit/threads/clear", &[], "").await;
+    let problem = clear(&may("ann", json!(["*"]), json!(["read", "control"]))).await.problem(403, "forbidden");
+    assert_eq!(problem["missing"], "erase");
+    assert_eq!(left(&ann).await, everything);
+    let some = may("ann", json!(["ann-1", "below", "ann-2"]), json!(["read", "erase"]));
+    assert_eq!(clear(&some).await.status, 204);
+    assert_eq!(left(&ann).await, ["ann-3", "apart", "bob-1"]);
+    assert_eq!(clear(&some).await.status, 204, "a repeated request finds nothing");
+    assert_eq!(clear(&ann).await.status, 204);
+    assert_eq!(left(&bob).await, ["bob-1"]);
+    ann.get("/v1/sessions/below").await.problem(410, "erased");
+    let audit = guarded.get("/v1/audit", &admin()).await.ok();
+    let erased: std::collections::BTreeSet<_> = audit["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|entry| entry["what"] == "erase")
+        .map(|entry| &entry["sessionId"])
+        .map(Value::to_string)
+        .collect();
+    assert_eq!(erased.len(), 5, "{audit}");
+}
+
+#[tokio::test]
+async fn a_person_learns_through_copilotkit_of_no_thread_of_others() {
+    let guarded = AuthServer::start().await;
+    let user = |sub: &str, sessions: Value| {
+        let here = json!({ "sessions": sessions, "can": ["read", "control", "publish", "erase"] });
+        by(&guarded, &token_with_claims(&json!({ "sub": sub, "exp": super::now() + 3600, "proscenium": here })))
+    };
+    let (ann, bob) = (user("ann", json!(["s", "shared"])), user("bob", json!(["t", "shared"])));
+    for (client, session) in [(&ann, "s"), (&bob, "t"), (&ann, "shared")] {
+        let path = format!("/v1/runs/run-{session}/facts?sessionId={session}");
+        client.post(&path, &[("content-type", "application/json")], json!([text("a", "user")]).to_string()).await.ok();
+    }
+    let makers = async |client: &Client, query: &str| {
+        let page = client.get(&format!("/copilotkit/threads?{query}")).await.ok();
+        let threads = page["threads"].as_array().unwrap();
+        let mut all: Vec<_> =
+            threads.iter().map(|thread| format!("{}: {}", thread["id"], thread["createdById"]).replace('"', "")).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(makers(&ann, "").await, ["s: ann", "shared: ann"]);
+    assert_eq!(makers(&bob, "").await, ["shared: anonymous", "t: bob"], "a user learns only that it began a thread itself");
+    let operator = by(&guarded, &admin());
+    assert_eq!(makers(&operator, "audience=dashboard").await, ["s: ann", "shared: ann", "t: bob"]);
+    assert_eq!(makers(&operator, "").await, ["s: anonymous", "shared: anonymous", "t: anonymous"]);
+
+    for thread in ["t", "never"] {
+        let path = format!("/copilotkit/threads/{thread}");
+        let json = [("content-type", "application/json")];
+        let mut refused = vec![
+            ann.patch(&path, &json!({ "name": "Mine" })).await,
+            ann.post(&format!("{path}/archive"), &json, "{}").await,
+            ann.request(http::Method::DELETE, &path, &json, "{}").await,
+        ];
+        for what in ["messages", "events", "state"] {
+            refused.push(ann.get(&format!("{path}/{what}")).await);
+        }
+        for answer in refused {
+            let problem = answer.problem(403, "forbidden");
+            assert_eq!(problem["missing"], "session", "the same whether it exists or not: {problem}");
+        }
+    }
+    assert_eq!(makers(&bob, "").await.len(), 2);
+    let [renamed, page] = [
+        bob.patch("/copilotkit/threads/shared", &json!({ "name": "Ours" })).await.ok(),
+        ann.get("/copilotkit/threads").await.ok(),
+    ];
+    assert_eq!(renamed["createdById"], "anonymous");
+    assert!(page["threads"].as_array().unwrap().iter().any(|thread| thread["name"] == "Ours"), "{page}");
 }

@@ -1,7 +1,7 @@
 //! Erasure in a cluster: it goes on with the next leader, and its bytes leave every node, the stream and the snapshots.
 
 use super::{Cluster, eventually};
-use crate::harness::{Client, fact};
+use crate::harness::{Client, LITERAL_MARKER as MARKER, Transport, fact, has_literal_marker};
 use crate::nats::Nats;
 use async_nats::jetstream::Context;
 use futures_util::TryStreamExt;
@@ -10,16 +10,10 @@ use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
 
-const MARKER: &str = "quagga-fjord-mnemonic";
-
-fn contains(bytes: &[u8]) -> bool {
-    memchr::memmem::find(bytes, MARKER.as_bytes()).is_some()
-}
-
 fn has_marker(dir: &Path) -> bool {
     dir.read_dir().unwrap().any(|entry| {
         let path = entry.unwrap().path();
-        if path.is_dir() { has_marker(&path) } else { std::fs::read(&path).is_ok_and(|bytes| contains(&bytes)) }
+        if path.is_dir() { has_marker(&path) } else { std::fs::read(&path).is_ok_and(|bytes| has_literal_marker(&bytes)) }
     })
 }
 
@@ -29,7 +23,7 @@ async fn streams_have_marker(context: &Context) -> bool {
     for info in streams {
         let stream = context.get_stream(&info.config.name).await.unwrap();
         for sequence in info.state.first_sequence..=info.state.last_sequence {
-            if stream.get_raw_message(sequence).await.is_ok_and(|message| contains(&message.payload)) {
+            if stream.get_raw_message(sequence).await.is_ok_and(|message| has_literal_marker(&message.payload)) {
                 return true;
             }
         }
@@ -60,6 +54,14 @@ async fn an_erasure_survives_its_leader_and_its_bytes_leave_every_node_the_strea
     }
     assert!(streams_have_marker(&connected.context).await);
     let leader = cluster.leader().await;
+    let mut streams = Vec::new();
+    for node in cluster.running().into_iter().filter(|node| *node != leader) {
+        for path in ["/v1/sessions/s/stream", "/v1/stream?runs=r7,kept7"] {
+            let mut stream = cluster.client(node).open(Transport::Raw, path, None).await;
+            while stream.next_frame().await.kind() != "Hydrated" {}
+            streams.push((format!("node {node} {path}"), stream));
+        }
+    }
     let erasing = {
         let client = cluster.client(follower).clone();
         tokio::spawn(async move { client.delete("/v1/sessions/s").await.status })
@@ -70,6 +72,11 @@ async fn an_erasure_survives_its_leader_and_its_bytes_leave_every_node_the_strea
     cluster.wait_ready().await;
     // The client repeats its request until it knows.
     eventually("an answer", async || [204, 410].contains(&cluster.client(follower).delete("/v1/sessions/s").await.status)).await;
+    // One of these nodes leads now, and the other one follows.
+    for (name, stream) in &mut streams {
+        let last = stream.read_all().await.pop().expect("the stream has a frame");
+        assert_eq!((last.kind(), &last.data["problem"]["code"]), ("Error", &json!("erased")), "{name}: {}", last.text);
+    }
     cluster.restart(leader).await;
     cluster.wait_ready().await;
     for index in cluster.running() {

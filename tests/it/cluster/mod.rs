@@ -1,6 +1,8 @@
 //! A cluster keeps what one server promises: nodes agree, any node takes any write, and no fault loses a fact.
 
 mod agents;
+mod archive;
+mod backup;
 mod erasure;
 mod faults;
 mod links;
@@ -8,15 +10,18 @@ mod nodes;
 mod outages;
 mod owners;
 mod proxy;
+mod retention;
 mod silence;
 mod snapshots;
 mod threads;
 mod tickets;
+#[cfg(feature = "otlp")]
+mod traces;
 mod upgrades;
 mod waits;
 mod webhooks;
 
-use crate::harness::{Client, Process, TIMEOUT, with_timeout};
+use crate::harness::{Client, Process, TIMEOUT, advance_clock, with_timeout};
 use crate::nats::Nats;
 use proscenium::environment::Environment;
 use proscenium::record::signing::SigningKey;
@@ -40,16 +45,25 @@ struct Node {
     flags: Vec<String>,
     is_fenced: bool,
     token: Option<String>,
+    /// Whether the test sets its clocks forward.
+    is_clocked: bool,
     process: Option<(Process, Client)>,
 }
 
 impl Node {
     fn start(&mut self) {
         let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
-        let envs: &[(&str, &str)] = if self.is_fenced { &[] } else { &[("PROSCENIUM_UNFENCED", "1")] };
-        let process = Process::start_with_env(self.dir.path(), &flags, envs);
+        let mut envs = if self.is_fenced { Vec::new() } else { vec![("PROSCENIUM_UNFENCED", "1")] };
+        let clock = self.clock();
+        if self.is_clocked {
+            // That of a process before, which may have been killed.
+            let _ = std::fs::remove_file(&clock);
+            envs.push(("PROSCENIUM_TEST_CLOCK", clock.to_str().unwrap()));
+        }
+        let process = Process::start_with_env(self.dir.path(), &flags, &envs);
         let client = match &self.token {
             Some(token) => Client::with_token(process.at, token),
+            None if self.is_clocked => Client::without_pool(process.at),
             None => Client::new(process.at),
         };
         self.front.redirect(process.at);
@@ -59,6 +73,10 @@ impl Node {
     /// Ends the process as a crash would.
     fn kill(&mut self) {
         self.process = None;
+    }
+
+    fn clock(&self) -> std::path::PathBuf {
+        self.dir.path().join("clock")
     }
 
     fn data_dir(&self) -> std::path::PathBuf {
@@ -80,8 +98,25 @@ impl Cluster {
         Self::start_with(nats, name, count, flags, true, None).await
     }
 
+    /// The same, on clocks that the test sets forward.
+    async fn start_clocked(nats: &Nats, name: &str, count: usize, flags: &[&str]) -> Self {
+        Self::start_nodes(nats, name, count, flags, true, None, true).await
+    }
+
     /// The same, with or without the fence, for clients with this token.
     async fn start_with(nats: &Nats, name: &str, count: usize, flags: &[&str], is_fenced: bool, token: Option<&str>) -> Self {
+        Self::start_nodes(nats, name, count, flags, is_fenced, token, false).await
+    }
+
+    async fn start_nodes(
+        nats: &Nats,
+        name: &str,
+        count: usize,
+        flags: &[&str],
+        is_fenced: bool,
+        token: Option<&str>,
+        is_clocked: bool,
+    ) -> Self {
         let (mut nodes, keys) = (Vec::new(), tempfile::tempdir().unwrap());
         let key = keys.path().join("signing-key.pem");
         std::fs::write(&key, SigningKey::generate(Environment::SYSTEM).to_pem()).unwrap();
@@ -93,7 +128,8 @@ impl Cluster {
             let own = ["--cluster", &urls, "--cluster-name", name, "--signing-key", key, "--advertise", &url];
             let flags = own.iter().chain(flags).map(|flag| (*flag).to_owned()).collect();
             let token = token.map(str::to_owned);
-            let mut node = Node { dir: tempfile::tempdir().unwrap(), proxies, front, flags, is_fenced, token, process: None };
+            let mut node =
+                Node { dir: tempfile::tempdir().unwrap(), proxies, front, flags, is_fenced, token, is_clocked, process: None };
             // Starting blocks this thread, and the proxies run beside it.
             node = tokio::task::spawn_blocking(move || {
                 node.start();
@@ -117,6 +153,13 @@ impl Cluster {
         .await
         .unwrap();
         self.nodes.insert(index, node);
+    }
+
+    /// Sets the clocks of all running nodes forward.
+    async fn advance(&self, by: Duration) {
+        for index in self.running() {
+            advance_clock(&self.nodes[index].clock(), by).await;
+        }
     }
 
     fn running(&self) -> Vec<usize> {

@@ -98,8 +98,23 @@ async fn a_follower_passes_every_kind_of_write_on_to_the_leader() {
     // Settling and erasing.
     let settled = follower.post("/v1/runs/lines/settle", &json, "{}").await;
     assert!(settled.status < 300, "{settled:?}");
+    let mut streams = Vec::new();
+    for index in 0..2 {
+        let mut stream = cluster.client(index).open_stream(crate::harness::Transport::Hyper, "work", "", None).await;
+        assert_eq!(stream.next_frame().await.sequence(), 1);
+        streams.push(stream);
+    }
     assert_eq!(follower.delete("/v1/runs/work").await.status, 204);
-    eventually("the erasure reaches the follower", async || follower.get("/v1/runs/work").await.status == 404).await;
+    eventually("the erasure reaches the follower", async || follower.get("/v1/runs/work").await.status == 410).await;
+    // Every node ends the streams of the run, and takes what begins it again.
+    for mut stream in streams {
+        let last = stream.read_all().await.pop().expect("the stream has an end");
+        assert_eq!((last.kind(), &last.data["problem"]["code"]), ("Error", &json!("erased")), "{}", last.text);
+    }
+    follower.append("work", &[fact("run.started", json!({}))]).await;
+    for index in 0..2 {
+        eventually("the run has begun again", async || cluster.client(index).get("/v1/runs/work").await.status == 200).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

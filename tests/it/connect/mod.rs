@@ -3,6 +3,9 @@
 //! The page is an AG-UI client. The agents are endpoints in the test that answer as each test says.
 
 mod ag_ui;
+mod asides;
+mod attachments;
+mod branches;
 pub mod endpoint;
 mod failures;
 mod follow;

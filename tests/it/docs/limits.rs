@@ -66,6 +66,15 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{--disk-reserve}",
                 "507 `disk_full` for writes; reads go on",
             ),
+            ("Backups that are read at once", "{BACKUPS_MAX}", "429 `too_many_backups`"),
+            ("Names of files in the request of a backup", "{BACKUP_BODY_BYTES_MAX}", "413 `body_too_large`"),
+            (
+                "Bytes of a backup that are sent in a second, unless the client names another rate",
+                "{BACKUP_BYTES_PER_SEC}",
+                "none",
+            ),
+            ("Time in which a client reads a backup", "{BACKUP_TIME_MAX}", "the backup ends"),
+            ("Time in which the client of a backup reads nothing", "{BACKUP_STALL_MAX}", "the backup ends"),
             (
                 "Runs, and sessions with a log of their own",
                 "{--runs-max}",
@@ -85,6 +94,21 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "Time that a run at work has to end before its session is erased",
                 "{STOP_TIME_MAX in maintenance/}",
                 "none; it is settled",
+            ),
+            (
+                "Legal holds; the reason of one",
+                "{HOLDS_MAX}; {HOLD_REASON_CHARS_MAX} characters",
+                "429 `too_many_holds`; 422 `bad_member`",
+            ),
+            (
+                "Rules of retention, of the configuration or of a dry run; patterns of owners of one; its `after`",
+                "{RETENTION_RULES_MAX}; {OWNER_PATTERNS_MAX}; 1 s to {RETENTION_AFTER_MAX}",
+                "the server does not start; 422 `bad_member`",
+            ),
+            (
+                "Sessions and runs that a dry run names of one rule",
+                "{DRY_RUN_NAMED_MAX}",
+                "422 `bad_member`; the counts have all",
             ),
             ("Child sessions that a refused erasure names", "{NAMED_CHILDREN_MAX}", "none; `count` has all"),
             ("Time for which a request waits for the erasure of an owner", "{OWNER_WAIT_SECS_MAX}", "202; the erasure goes on"),
@@ -138,6 +162,22 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "none; the `run` activity has `activitiesOmitted`, the log has all",
             ),
             ("A streamed text of an activity", "{TEXT_BYTES_MAX}", "none; `clipped`, the log has all"),
+            (
+                "Components of a surface (A2UI); its whole state",
+                "{COMPONENTS_MAX}; {SURFACE_BYTES_MAX}",
+                "the message is not applied; `diagnostics` says so",
+            ),
+            (
+                "Surfaces that one fact changes; changes of a data model since an earlier run",
+                "{SURFACES_PER_FACT_MAX}; {DATA_UPDATES_MAX}",
+                "the same",
+            ),
+            ("Messages of other A2UI versions of a surface", "{OTHER_MESSAGES_MAX}", "the oldest leave"),
+            (
+                "A surface that AG-UI's clients get whole with each change",
+                "{WHOLE_SURFACE_BYTES_MAX}",
+                "changes are appended as messages",
+            ),
             ("Parts of a message", "{PARTS_MAX in projection/}", "none; `clipped`, the log has all"),
             (
                 "Channels of a call's output beside `stdout`; the length of their names",
@@ -335,8 +375,42 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{MARKS_PER_SUB_MAX}; {MARKS_MAX}",
                 "none; those that pin nothing go first, then the least recently set",
             ),
+            (
+                "People whose feedback one message or run takes; characters of the words of each",
+                "{FEEDBACK_MAX}; {WORDS_CHARS_MAX}",
+                "409 `too_much_feedback`; 422 `bad_member`",
+            ),
+            ("Size of one attachment", "{ATTACHMENT_BYTES_MAX}", "413 `body_too_large`"),
+            (
+                "Attachments of the last day, of one session; of the server",
+                "{ATTACHMENTS_PER_SESSION_MAX}; {ATTACHMENTS_MAX}",
+                "429 `too_many_attachments`",
+            ),
+            ("Branches of one tree; branches of branches", "{BRANCHES_MAX}; {BRANCH_DEPTH_MAX}", "429 `too_many_branches`"),
+            (
+                "Bytes of the attachments of one call of a connected agent",
+                "{CALL_ATTACHMENTS_BYTES_MAX}",
+                "the run ends with `file_refused`; of earlier messages, the newest get in",
+            ),
             ("Openings of one share link in a minute", "{EXCHANGES_PER_MINUTE_MAX}", "429 `link_rate`"),
             ("Tickets of one token; of all", "{TICKETS_PER_TOKEN_MAX}; {TICKETS_MAX}", "429 `too_many_tickets`"),
+        ],
+    ),
+    (
+        "Traces of runs",
+        &[
+            (
+                "Contents of one attribute; of one trace",
+                "{ATTRIBUTE_CONTENT_BYTES_MAX}; {TRACE_CONTENT_BYTES_MAX}",
+                "the rest is cut; `proscenium.content.truncated` says so",
+            ),
+            ("Another text of a span", "{ATTRIBUTE_BYTES_MAX}", "the rest is cut"),
+            ("Runs that leave in part and go on", "{PARTIALS_MAX}", "further ones leave at their end only"),
+            (
+                "Traces that are sent at once; the spans of one request",
+                "{TRACES_AT_ONCE_MAX}; {REQUEST_BYTES_MAX in traces/}",
+                "the next waits; the next are another request",
+            ),
         ],
     ),
     (
@@ -405,6 +479,21 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "none; the rest comes as it reads",
             ),
             (
+                "Items of one answer of a durable stream, but at least one page of the log",
+                "{DURABLE_PAGE_BYTES_MAX}",
+                "none; the next answer has more",
+            ),
+            (
+                "Snapshots in one answer of a durable stream with `frames=activities`",
+                "{SNAPSHOT_BYTES_MAX in durable/}",
+                "422 `activities_too_large`",
+            ),
+            (
+                "Wait of a long poll of a durable stream; its live answers",
+                "{POLL_TIME_MAX}; {EVENTS_TIME_MAX}",
+                "204; the answer ends, and the client asks again",
+            ),
+            (
                 "Events that a stream of several runs reads ahead",
                 "{QUEUED_BYTES_MAX}, but at least {PAGE_BYTES_MIN} of each run",
                 "none; the rest is read later",
@@ -421,6 +510,24 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ),
             ("Newest rows in memory per run that is read", "{RECENT_BYTES_MAX}", "none; older ones are read from the log"),
             ("The cache of older frames, for all readers", "{--pages-max}", "none; they are read again"),
+            ("Values of a filter of runs, and its different words", "{FILTER_VALUES_MAX}; {QUERY_WORDS_MAX}", "400 `bad_query`"),
+            ("Names of one facet of a list of runs", "{FACET_NAMES_MAX}", "none; those of the fewest runs are left out"),
+            (
+                "Runs of which one page of a list reads texts for the words of a filter",
+                "{READ_RUNS_MAX}",
+                "none; a page may have fewer runs than its limit, and a `nextCursor`",
+            ),
+            ("Buckets of one answer of statistics", "{STATS_BUCKETS_MAX}", "400 `bad_query`"),
+            (
+                "Waits for decisions of one run that statistics count",
+                "the newest {WAITS_MAX}",
+                "none; older ones are not counted",
+            ),
+            (
+                "Texts of sessions and titles of runs that lists have read, and their highlights",
+                "{ENTRY_TEXTS_BYTES_MAX} each",
+                "none; they are read again",
+            ),
             ("A WebSocket message", "{--body-max}", "413 `body_too_large`; closed with 1009"),
             ("Members of a WebSocket message, except its facts", "{MEMBERS_BYTES_MAX}", "400 `bad_query`"),
             ("Subscriptions of one WebSocket", "{--subscriptions-max}", "422 `too_many_subscriptions`"),
@@ -428,8 +535,33 @@ const LIMITS: &[(&str, &[Limit])] = &[
             (
                 "Messages without an answer, bytes of answers, and pings of a WebSocket client that does not read",
                 "{REPLIES_PENDING_MAX}; {REPLIES_BYTES_MAX}; {PONGS_AHEAD_MAX}",
-                "the server stops reading; after {PINGS_UNANSWERED_MAX} unanswered pings it closes with 1008",
+                "the server stops reading; after {PINGS_UNANSWERED_MAX in socket/} unanswered pings it closes with 1008",
             ),
+            (
+                "Time that an A2A request waits for the end of its task; that a cancellation waits",
+                "{TASK_WAIT_MAX}; {CANCEL_WAIT_MAX}",
+                "none; the answer is the task as it is",
+            ),
+            (
+                "The id of an A2A message; messages of the user in a task",
+                "{MESSAGE_ID_BYTES_MAX}; {TASK_HISTORY_MAX}",
+                "−32602; the newest stay",
+            ),
+            (
+                "An ACP message: a prompt; any other",
+                "{PROMPT_BYTES_MAX}; {MESSAGE_BYTES_MAX in acp/}",
+                "−32602; from {--body-max} on, −32600, closed with 1009",
+            ),
+            ("The value of an ACP prompt", "{SEND_BYTES_MAX}", "−32602"),
+            ("The `cwd` of an ACP session", "{CWD_BYTES_MAX}", "−32602"),
+            (
+                "Open sessions of one ACP connection; prompts without an answer",
+                "{--subscriptions-max}; {PROMPTS_MAX in acp/connection}",
+                "−32600",
+            ),
+            ("ACP requests whose answers are being made", "{JOBS_MAX}", "the server stops reading"),
+            ("Requests to an ACP client without an answer", "{ASKED_MAX}", "the oldest is withdrawn"),
+            ("Texts of one round in a position of ACP", "{AHEAD_MAX}", "updates have no cursor until the round is complete"),
         ],
     ),
     (
@@ -446,6 +578,22 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{FILTER_SCANNED_MAX}; {SEARCH_SCANNED_MAX}",
                 "none; `nextCursor`, and the page may hold fewer",
             ),
+            (
+                "Different words of a search in texts; bytes of one word",
+                "{QUERY_WORDS_MAX}; {WORD_BYTES_MAX}",
+                "400 `bad_query`; none, the rest of a longer word is not searched",
+            ),
+            (
+                "Entries of the index of texts that the beginning of a word reads, for readers of one kind",
+                "{BEGINNING_ENTRIES_MAX}",
+                "none; words that come later in the alphabet are found by a longer beginning",
+            ),
+            (
+                "A text that is not complete; all of them; logs that the index of texts remembers",
+                "{TEXT_PART_BYTES_MAX}; {OPEN_BYTES_MAX in search/}; {READ_LOGS_MAX}",
+                "none; a text is found in pieces",
+            ),
+            ("The index of texts in memory, before it is saved", "{BATCH_BYTES_MAX}, twice", "none; it is saved"),
             ("Logs of a session that its `events` merge", "{MERGED_LOGS_MAX}", "422 `session_too_large`"),
             (
                 "Appends and bytes that one page of a session's `events` looks at",
@@ -491,19 +639,31 @@ static SOURCES: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
     sources
 });
 
-/// Each expression that the code gives a name, with the path of its file.
-fn definitions(name: &str, within: &str) -> Vec<(&'static str, &'static str)> {
-    let mut found = Vec::new();
-    for (path, text) in SOURCES.iter().filter(|(path, _)| path.contains(within)) {
+/// The expressions that the code gives each name, with the path of their file.
+static DEFINITIONS: LazyLock<HashMap<&str, Vec<(&str, &str)>>> = LazyLock::new(|| {
+    let mut definitions: HashMap<_, Vec<_>> = HashMap::new();
+    for (path, text) in SOURCES.iter() {
         for line in text.lines().map(str::trim) {
-            let constant = line.split_once(&format!("const {name}: "));
-            let constant = constant.and_then(|(_, rest)| rest.split_once(" = ")?.1.strip_suffix(';'));
-            let member = line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")?.strip_suffix(','));
-            let member = member.filter(|value| value.starts_with(|c: char| c.is_ascii_digit()));
-            found.extend(constant.or(member).map(|expression| (expression, path.as_str())));
+            let constant = line.split_once("const ").and_then(|(_, rest)| {
+                let (name, rest) = rest.split_once(": ")?;
+                Some((name, rest.split_once(" = ")?.1.strip_suffix(';')?))
+            });
+            let member = line.split_once(": ").and_then(|(name, rest)| {
+                let value = rest.strip_suffix(',')?;
+                value.starts_with(|c: char| c.is_ascii_digit()).then_some((name, value))
+            });
+            if let Some((name, expression)) = constant.or(member) {
+                definitions.entry(name).or_default().push((expression, path.as_str()));
+            }
         }
     }
-    found
+    definitions
+});
+
+/// Each expression that the code gives a name, with the path of its file.
+fn definitions(name: &str, within: &str) -> Vec<(&'static str, &'static str)> {
+    let all = DEFINITIONS.get(name).into_iter().flatten();
+    all.copied().filter(|(_, path)| path.contains(within)).collect()
 }
 
 /// The one expression that the code gives a name, and the path of its file.

@@ -57,8 +57,10 @@ fn all_pages() -> Vec<Page> {
         "CHANGELOG.md",
         "CONTRIBUTING.md",
         "sdk/python/README.md",
+        "sdk/react/README.md",
         "sdk/rust/README.md",
         "sdk/typescript/README.md",
+        "web-demo/README.md",
         "web-demo/client/README.md",
     ];
     site_pages().into_iter().chain(others.map(|name| Page::read(&repository(name)))).collect()

@@ -264,7 +264,10 @@ fn operations() -> String {
             let rows = answers.map(|(status, answer)| {
                 vec![status.clone(), contents(&answer["content"]), text_of(answer, "description").into()]
             });
-            page.push_str(&format!("{}\n", table(&["answer", "body", "meaning"], rows)));
+            let rows: Vec<_> = rows.collect();
+            if !rows.is_empty() {
+                page.push_str(&format!("{}\n", table(&["answer", "body", "meaning"], rows.into_iter())));
+            }
             let problems: Vec<_> = problems_of(operation).into_iter().filter(|problem| !common.contains(problem)).collect();
             if !problems.is_empty() {
                 page.push_str(&format!("{}\n", wrap(&format!("Problems: {}.", named(&problems)))));

@@ -4,7 +4,8 @@ use crate::call_members::{is_kept, is_of_progress, makes_result, progress_member
 use proscenium_projection::change::{ContentOperation, Within};
 use proscenium_projection::members::{CallState, Member, MemberType, OUTPUT_CHANNELS, OUTPUT_TEXT, TypedContent, WITHHELD};
 use proscenium_projection::tool_call::{
-    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME, TRUNCATED, UNTRUSTED,
+    ACTION_ID, APP, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME, TRUNCATED,
+    UNTRUSTED,
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -83,7 +84,7 @@ pub(super) fn result_of<'c>(
     let content = match state {
         end if end.is_end() && get(WITHHELD.name())? == Some(&Value::Bool(true)) => json!({ "withheld": true }).to_string(),
         CallState::OutputAvailable => {
-            for (member, name) in [(OUTPUT_REF, "outputRef"), (TRUNCATED, "truncated"), (UNTRUSTED, "untrusted")] {
+            for (member, name) in [(OUTPUT_REF, "outputRef"), (TRUNCATED, "truncated"), (UNTRUSTED, "untrusted"), (APP, "app")] {
                 metadata.extend(get(member.name())?.map(|value| (name.to_owned(), value.clone())));
             }
             match (get(OUTPUT.name())?, get(STRUCTURED.name())) {

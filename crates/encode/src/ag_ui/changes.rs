@@ -4,7 +4,7 @@ use super::attribution::{self, Attribution};
 use super::call::{self, JsonCompactor, NotRetained};
 use super::events::{self, Bracket};
 use super::items::{self, Body, Item, MessageKey, PartKind, SortKey};
-use super::sent::{ClientCopy, SentMessage, result_digest};
+use super::sent::{ClientCopy, SentMessage, SentSurface, result_digest};
 use super::{AgUi, ClientRun};
 use crate::Flow;
 use crate::frames::{ActivityView, Delta, Frame};
@@ -14,7 +14,7 @@ use proscenium_projection::members::{MemberType, PARTS, TEXT, TextStatus, TypedC
 use proscenium_projection::message::{self, part};
 use proscenium_projection::operations;
 use proscenium_projection::tool_call::{self, INPUT, INPUT_TEXT};
-use proscenium_projection::{ACTION_KIND, agent, run, state};
+use proscenium_projection::{ACTION_KIND, agent, run, state, surface};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ impl AgUi {
     }
 
     /// Adds the updates of an activity's change.
-    fn add_delta(&mut self, Delta { kind, id, operations }: Delta, updates: &mut Updates) -> Result<(), NotRetained> {
+    fn add_delta(&mut self, Delta { kind, id, operations, .. }: Delta, updates: &mut Updates) -> Result<(), NotRetained> {
         let (call, reasoning) = (MessageKey::Call(id.clone()), MessageKey::Reasoning(id.clone()));
         match &*kind {
             run::KIND => {}
@@ -215,7 +215,7 @@ impl AgUi {
             }
             Update::Live(key, is_live) => self.append(&key, "", is_live, events),
             Update::Call(id, operations) => self.apply_to_call(&id, &operations, events)?,
-            Update::Patch(key, operations) => self.send_patch(&key, &operations, events),
+            Update::Patch(key, operations) => self.send_patch(&key, &operations, events)?,
             Update::State(state) => {
                 self.open_run(events);
                 events.push(json!({ "type": "STATE_SNAPSHOT", "snapshot": state }));
@@ -297,9 +297,15 @@ impl AgUi {
             (SentMessage::Result(digest), Body::Result { result, .. }) => {
                 return if *digest == result_digest(&result.content, &result.metadata) { Ok(()) } else { Err(NotRetained) };
             }
-            (SentMessage::Activity { id, kind }, Body::Activity { kind: now, content }) => {
+            (SentMessage::Activity { id, kind, surface }, Body::Activity { kind: now, content }) => {
+                if surface.is_some() {
+                    if surface::is_partial(&content) {
+                        return Err(NotRetained);
+                    }
+                    *surface = Some(SentSurface::of(&content));
+                }
                 kind.clone_from(&now);
-                let mut event = json!({ "type": "ACTIVITY_SNAPSHOT", "messageId": id, "activityType": now, "content": content });
+                let mut event = events::activity(id, &now, &content);
                 self.attribution.mark(&mut event, item.agent.as_deref());
                 self.open_run(events);
                 events.push(event);
@@ -336,12 +342,26 @@ impl AgUi {
         }
     }
 
-    fn send_patch(&mut self, key: &MessageKey, patch: &[ContentOperation], events: &mut Vec<Value>) {
-        if let Some(SentMessage::Activity { id, kind }) = self.sent.messages.get(key) {
-            let event = json!({ "type": "ACTIVITY_DELTA", "messageId": id, "activityType": kind, "patch": patch });
-            self.open_run(events);
-            events.push(event);
-        }
+    fn send_patch(&mut self, key: &MessageKey, patch: &[ContentOperation], events: &mut Vec<Value>) -> Result<(), NotRetained> {
+        let Some(SentMessage::Activity { id, kind, surface }) = self.sent.messages.get_mut(key) else { return Ok(()) };
+        let event = match surface {
+            None => json!({ "type": "ACTIVITY_DELTA", "messageId": id, "activityType": kind, "patch": patch }),
+            Some(SentSurface { state: Some(state), .. }) => {
+                let state = surface::changed(state, patch).ok_or(NotRetained)?;
+                *surface = Some(SentSurface::of(&state));
+                events::activity(id, kind, &state)
+            }
+            Some(SentSurface { id: surface, state: None }) => {
+                let messages = surface::appended(surface, patch).ok_or(NotRetained)?;
+                if messages.is_empty() {
+                    return Ok(());
+                }
+                events::append_to_surface(id, messages)
+            }
+        };
+        self.open_run(events);
+        events.push(event);
+        Ok(())
     }
 
     fn apply_to_call(&mut self, id: &str, operations: &[ContentOperation], events: &mut Vec<Value>) -> Result<(), NotRetained> {
@@ -381,7 +401,7 @@ impl AgUi {
         let progress = MessageKey::Progress(id.into());
         if self.sent.messages.contains_key(&progress) {
             if !change.report.is_empty() {
-                self.send_patch(&progress, &change.report, events);
+                self.send_patch(&progress, &change.report, events)?;
             }
         } else if call_state.is_reported() && !self.sent.omitted.contains_key(&progress) {
             let body = Body::Activity { kind: tool_call::KIND.into(), content: change.first_report(&call_state)? };

@@ -4,13 +4,20 @@
 
 use super::attribution::{Attribution, set_all_metadata};
 use super::items::{Body, Item};
-use serde_json::{Value, json};
+use proscenium_projection::surface;
+use serde_json::{Map, Value, json};
 
 /// The message as a snapshot has it, without its call's result.
 pub(super) fn message(id: &str, item: &Item, attribution: Attribution) -> Value {
     let agent = item.agent.as_deref();
     let mut message = match &item.body {
-        Body::Text { role, text, .. } => json!({ "id": id, "role": role, "content": text }),
+        Body::Text { role, text, files, .. } => {
+            let content: Value = match files.is_empty() {
+                true => text.as_str().into(),
+                false => std::iter::once(json!({ "type": "text", "text": text })).chain(files.iter().cloned()).collect(),
+            };
+            json!({ "id": id, "role": role, "content": content })
+        }
         Body::Reasoning { text, .. } => json!({ "id": id, "role": "reasoning", "content": text }),
         Body::Call { id: call, name, arguments, .. } => {
             let mut made = json!({ "id": call, "type": "function", "function": { "name": name, "arguments": arguments } });
@@ -26,10 +33,29 @@ pub(super) fn message(id: &str, item: &Item, attribution: Attribution) -> Value 
             set_all_metadata(&mut message, &result.metadata);
             message
         }
+        Body::Activity { kind, content } if **kind == *surface::KIND => {
+            json!({ "id": id, "role": "activity", "activityType": kind, "content": surface::shown(content) })
+        }
         Body::Activity { kind, content } => json!({ "id": id, "role": "activity", "activityType": kind, "content": content }),
     };
     attribution.mark(&mut message, agent);
     message
+}
+
+/// The event that gives a reader the whole content of an activity.
+pub(super) fn activity(id: &str, kind: &str, content: &Map<String, Value>) -> Value {
+    if *kind != *surface::KIND {
+        return json!({ "type": "ACTIVITY_SNAPSHOT", "messageId": id, "activityType": kind, "content": content });
+    }
+    let content = surface::shown(content);
+    json!({ "type": "ACTIVITY_SNAPSHOT", "messageId": id, "activityType": kind, "content": content, "replace": true })
+}
+
+/// The event that appends messages to those of a surface.
+pub(super) fn append_to_surface(id: &str, messages: Vec<Value>) -> Value {
+    let append = |message: Value| json!({ "op": "add", "path": "/a2ui_operations/-", "value": message });
+    let patch: Vec<Value> = messages.into_iter().map(append).collect();
+    json!({ "type": "ACTIVITY_DELTA", "messageId": id, "activityType": surface::KIND, "patch": patch })
 }
 
 /// The events that open a bracket, or the one event of a message without a bracket.
@@ -53,9 +79,13 @@ pub(super) fn begin(id: &str, item: &Item, attribution: Attribution) -> Vec<Valu
             set_all_metadata(&mut event, &result.metadata);
             vec![event]
         }
-        Body::Activity { kind, content } => {
-            vec![json!({ "type": "ACTIVITY_SNAPSHOT", "messageId": id, "activityType": kind, "content": content })]
+        // An earlier run created it: a client that has its messages keeps them.
+        Body::Activity { kind, content } if **kind == *surface::KIND && surface::is_partial(content) => {
+            let mut event = activity(id, kind, &Map::new());
+            event["replace"] = false.into();
+            vec![event, append_to_surface(id, surface::messages(content))]
         }
+        Body::Activity { kind, content } => vec![activity(id, kind, content)],
     };
     for event in &mut events {
         attribution.mark(event, item.agent.as_deref());

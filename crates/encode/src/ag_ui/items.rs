@@ -13,7 +13,7 @@ use proscenium_model::Sequence;
 use proscenium_projection::members::{ACTION_STATUS, ActionStatus, PARTS, TEXT, TOOL_CALL_ID, TextStatus, TypedContent};
 use proscenium_projection::message::{self, part};
 use proscenium_projection::tool_call::{self, INPUT, INPUT_TEXT, TOOL_NAME};
-use proscenium_projection::{run, state, thought};
+use proscenium_projection::{run, state, surface, thought};
 use proscenium_sources::SOURCES;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -55,6 +55,8 @@ impl MessageKey {
             Self::Activity(kind, id) if &**kind == "plan" => {
                 format!("{kind}:{}", run.map_or_else(|| id.to_string(), |run| scoped_thought(id, run)))
             }
+            // An agent names its surfaces for the whole thread.
+            Self::Activity(kind, id) if &**kind == surface::KIND => format!("{}{id}", surface::MESSAGE_PREFIX),
             Self::Activity(kind, id) => format!("{kind}:{}", own(id)),
         }
     }
@@ -68,8 +70,8 @@ impl MessageKey {
             Self::Part(message, part) => Self::Part(scoped(&message, run).into(), part),
             Self::Reasoning(id) => Self::Reasoning(scoped_thought(&id, run).into()),
             Self::Activity(kind, id) if &*kind == "plan" => Self::Activity(kind, scoped_thought(&id, run).into()),
-            Self::Activity(kind, id) => Self::Activity(kind, scoped(&id, run).into()),
-            Self::Call(_) | Self::Result(_) | Self::Progress(_) => self,
+            Self::Activity(kind, id) if &*kind != surface::KIND => Self::Activity(kind, scoped(&id, run).into()),
+            Self::Activity(..) | Self::Call(_) | Self::Result(_) | Self::Progress(_) => self,
         }
     }
 }
@@ -115,11 +117,35 @@ pub(super) struct Item {
 
 #[derive(Debug)]
 pub(super) enum Body {
-    Text { role: &'static str, text: String, is_live: bool },
-    Reasoning { text: String, is_live: bool },
-    Call { id: Box<str>, name: String, arguments: String, compactor: JsonCompactor, is_live: bool, call_state: KnownCall },
-    Result { call: Box<str>, result: CallResult, id: Option<Box<str>> },
-    Activity { kind: Box<str>, content: Map<String, Value> },
+    Text {
+        role: &'static str,
+        text: String,
+        is_live: bool,
+        /// Content parts beside the text.
+        files: Vec<Value>,
+    },
+    Reasoning {
+        text: String,
+        is_live: bool,
+    },
+    Call {
+        id: Box<str>,
+        name: String,
+        arguments: String,
+        compactor: JsonCompactor,
+        is_live: bool,
+        call_state: KnownCall,
+    },
+    Result {
+        call: Box<str>,
+        result: CallResult,
+        id: Option<Box<str>>,
+    },
+    Activity {
+        kind: Box<str>,
+        /// As the fold has it. A surface is shown in another form.
+        content: Map<String, Value>,
+    },
 }
 
 impl Item {
@@ -212,9 +238,14 @@ pub(super) fn items(activity: &ActivityView, own: Option<&str>, run: u32, place:
             for (sub, part) in parts(&activity.content).enumerate() {
                 let of = PartKind::of(part, role);
                 let key = part_key(&activity.id, part, of, is_first);
-                is_first &= of != PartKind::Text;
                 let opened = part.read(part::OPENED).unwrap_or(activity.opened).0;
-                add(key, opened, sub, part_body(&activity.id, role, part, of));
+                let mut body = part_body(&activity.id, role, part, of);
+                if let Body::Text { files, .. } = &mut body
+                    && std::mem::take(&mut is_first)
+                {
+                    *files = crate::files::files(&activity.content);
+                }
+                add(key, opened, sub, body);
             }
         }
         "reasoning" if activity.content.has(thought::STATUS) => {
@@ -259,7 +290,7 @@ pub(super) fn part_body(message: &str, role: &str, part: &Map<String, Value>, of
     let role = self::role(role);
     let text = || joined(part.get(TEXT.name()));
     match of {
-        PartKind::Text => Body::Text { role, text: text(), is_live: is_streaming(part) },
+        PartKind::Text => Body::Text { role, text: text(), is_live: is_streaming(part), files: Vec::new() },
         PartKind::Reasoning => Body::Reasoning { text: text(), is_live: is_streaming(part) },
         PartKind::Call => {
             let mut content = Map::new();
@@ -398,8 +429,13 @@ impl EntryList {
     }
 
     /// Replaces a known message by a later version.
-    fn replace(&mut self, at: usize, item: Item, is_current: bool) {
+    fn replace(&mut self, at: usize, mut item: Item, is_current: bool) {
         let entry = &mut self.entries[at];
+        if let (Body::Activity { content: base, .. }, Body::Activity { kind, content }) = (&entry.item.body, &mut item.body)
+            && **kind == *surface::KIND
+        {
+            *content = surface::continued(base, content);
+        }
         let entry = match (&item.key, &mut entry.result) {
             (MessageKey::Result(_), Some(result)) => &mut **result,
             (MessageKey::Call(call), Some(result)) if result.item.order.0 < item.order.0 && !result.item.is_history => {

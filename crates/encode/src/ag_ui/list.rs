@@ -38,7 +38,7 @@ pub(super) fn merge(list: &mut Vec<Listed>, theirs: &[Value]) {
         if let Some(known) = list.iter().position(|known| known.message["id"] == id) {
             at = known + 1;
             if role == "user" && message.get("content").is_some_and(Value::is_array) {
-                // The log has only the text of it.
+                // The log may have only the text of it.
                 list[known].message = message.clone();
             }
             continue;

@@ -15,6 +15,8 @@
 //!   not depend on which result came first. Arguments are compact JSON, streamed or not. Every ended call has a result,
 //!   also a withheld, failed or cancelled one, because clients wait for calls without a result.
 //! * **A tool's own progress report** is an activity `progress:<call>`, from the first report on.
+//! * **A surface** is an activity `a2ui-surface-<id>` with the A2UI messages that lead to its state. A small one is sent
+//!   whole with each change; of a larger one, and of one that an earlier run created, the messages are appended.
 //! * **Any other activity** is an activity `<kind>:<id>` with its content unchanged. Text in it is a list of chunks, as
 //!   in the native frames. `run`, `state`, `session`, `metrics` and `diagnostics` are left out: other events carry the
 //!   members that clients need, and the rest is for operators.
@@ -38,7 +40,7 @@ mod list;
 mod run_state;
 mod sent;
 
-use super::frames::{ActivityView, Frame};
+use super::frames::{ActivityView, CUT_INSIDE, Frame};
 use super::{Begin, Dialect, Flow, Until};
 use agents::Agents;
 use attribution::{Attribution, set_metadata};
@@ -166,8 +168,13 @@ impl Dialect for AgUi {
                 let flow = if self.is_joining { self.send_snapshot(events) } else { self.translate_batch(events) };
                 if flow == Flow::Continue { self.update_client_run(events) } else { flow }
             }
-            Frame::Reset { .. } => {
+            Frame::Reset { reason } => {
                 self.batch.clear();
+                if **reason == *CUT_INSIDE {
+                    self.client = ClientRun::Ended;
+                    self.agents = Agents::default();
+                    self.live.clear();
+                }
                 self.restart()
             }
             Frame::End { status } => {
@@ -438,6 +445,23 @@ pub fn messages(activities: &[ActivityView], is_v1: bool) -> Vec<Value> {
     let (earlier, last) = last_run(activities);
     let list = list::listed(&items::entries(earlier, last, &mut MessageIds::default()), attribution, |_| true);
     list.into_iter().map(|listed| listed.message).collect()
+}
+
+/// The events of a run as it stands, from its start, for a client that has nothing of it. A run at work has no end yet.
+#[must_use]
+pub fn events(activities: &[ActivityView], options: AgUiOptions) -> Vec<Value> {
+    let (mut dialect, mut events) = (AgUi::new(options), Vec::new());
+    // What no events can tell in order follows as a snapshot of the messages.
+    let mut flow = Flow::Restart;
+    while flow == Flow::Restart {
+        for frame in activities.iter().cloned().map(Frame::ActivitySnapshot).chain([Frame::Hydrated {}]) {
+            flow = dialect.frame(&frame, &mut events);
+        }
+    }
+    if dialect.run.has_ended() {
+        dialect.end_run(&mut events);
+    }
+    events
 }
 
 /// The pending interrupts of the last run, in the form of `RUN_FINISHED`.

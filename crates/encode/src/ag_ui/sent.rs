@@ -9,7 +9,7 @@ use crate::cow_map::CowMap;
 use crate::frames::ActivityView;
 use crate::sent_text::SentText;
 use proscenium_projection::members::TypedContent;
-use proscenium_projection::message;
+use proscenium_projection::{message, surface};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -40,7 +40,29 @@ pub(super) enum SentMessage {
     Activity {
         id: Box<str>,
         kind: Box<str>,
+        surface: Option<SentSurface>,
     },
+}
+
+/// A surface that the reader has.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SentSurface {
+    /// The agent's name of it.
+    pub id: Box<str>,
+    /// Its state, if that is small and whole: then each change sends it whole again. Else changes are appended.
+    pub state: Option<Arc<Map<String, Value>>>,
+}
+
+/// The largest state of a surface that each change sends whole, in bytes of its JSON text.
+pub(super) const WHOLE_SURFACE_BYTES_MAX: usize = 16 * 1024;
+
+impl SentSurface {
+    /// A surface in this state.
+    pub fn of(state: &Map<String, Value>) -> Self {
+        let is_kept = !surface::is_partial(state) && json!(state).to_string().len() <= WHOLE_SURFACE_BYTES_MAX;
+        let id = state.read(surface::SURFACE_ID).unwrap_or_default().into();
+        Self { id, state: is_kept.then(|| Arc::new(state.clone())) }
+    }
 }
 
 impl SentMessage {
@@ -58,7 +80,10 @@ impl SentMessage {
                 is_current,
             },
             Body::Result { result, .. } => Self::Result(result_digest(&result.content, &result.metadata)),
-            Body::Activity { kind, .. } => Self::Activity { id, kind: kind.clone() },
+            Body::Activity { kind, content } => {
+                let surface = (**kind == *surface::KIND).then(|| SentSurface::of(content));
+                Self::Activity { id, kind: kind.clone(), surface }
+            }
         }
     }
 

@@ -7,9 +7,9 @@
 //! clients would otherwise execute it themselves. A call that awaits the client is not, until its result is there: a
 //! client offers the call to the page's tools when its input comes again without the mark.
 
-use super::content_copy::{ContentCopy, joined};
 use super::message_writer::{MessageWriter, hash};
 use crate::call_members::{is_shown_beside, progress};
+use crate::content_copy::{ContentCopy, joined};
 use crate::failure_text;
 use crate::sent_text::SentText;
 use proscenium_model::Sequence;
@@ -19,7 +19,7 @@ use proscenium_projection::members::{
     ACTION_STATUS, ActionStatus, CallState, OUTPUT_CHANNELS, OUTPUT_TEXT, TOOL_CALL_ID, TypedContent, WITHHELD,
 };
 use proscenium_projection::tool_call::{
-    self, ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME,
+    self, ACTION_ID, APP, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -107,6 +107,8 @@ pub(super) struct Target<'c> {
     outcome: Outcome<'c>,
     /// Whether the client has to run the call.
     is_of_client: bool,
+    /// The interface of the tool.
+    app: Option<&'c Value>,
 }
 
 impl<'c> Target<'c> {
@@ -119,6 +121,7 @@ impl<'c> Target<'c> {
             approval,
             outcome: outcome(content, state, approval),
             is_of_client: content.has(AWAITS),
+            app: content.read(APP),
         }
     }
 
@@ -131,6 +134,14 @@ impl<'c> Target<'c> {
             approval: Some(approval),
             outcome: if approval.decision == Decision::Denied { Outcome::Denied } else { Outcome::None },
             is_of_client: false,
+            app: None,
+        }
+    }
+
+    /// Adds the interface of the tool, where the client knows the member.
+    fn add_app(&self, to: &mut Value, version: u8) {
+        if let Some(app) = self.app.filter(|_| version >= 6) {
+            to["toolMetadata"] = json!({ "app": app });
         }
     }
 
@@ -150,6 +161,7 @@ impl<'c> Target<'c> {
             "type": "dynamic-tool", "toolName": self.name, "toolCallId": id, "state": state,
             "providerExecuted": !self.is_of_client,
         });
+        self.add_app(&mut part, version);
         match &self.input {
             Input::Known(input) => part["input"] = input.clone().into_owned(),
             Input::Streaming(text) if text.is_empty() => {}
@@ -282,6 +294,8 @@ struct SentToolPart {
     approval: Option<Approval>,
     outcome: SentOutcome,
     is_of_client: bool,
+    /// The hash of the tool's interface.
+    app: Option<u64>,
 }
 
 /// One call.
@@ -410,24 +424,27 @@ impl Call {
 
     /// Opens the part or reopens it. The reader then drops its arguments and output.
     fn send_start(&mut self, id: &str, target: &Target<'_>, writer: &mut MessageWriter) {
-        writer.push(json!({
+        let mut chunk = json!({
             "type": "tool-input-start", "toolCallId": id, "toolName": target.name, "dynamic": true,
             "providerExecuted": !target.is_of_client,
-        }));
+        });
+        target.add_app(&mut chunk, writer.version);
+        writer.push(chunk);
         let (input, outcome) = (SentInput::Streaming(SentText::default()), SentOutcome::None);
-        let (name, is_of_client) = (target.name.into(), target.is_of_client);
-        self.sent = Some(SentToolPart { name, input, approval: None, outcome, is_of_client });
+        let (name, is_of_client, app) = (target.name.into(), target.is_of_client, target.app.map(hash));
+        self.sent = Some(SentToolPart { name, input, approval: None, outcome, is_of_client, app });
     }
 
     fn send_input(&mut self, id: &str, target: &Target<'_>, writer: &mut MessageWriter) {
         let sent = self.sent.as_ref().expect("the caller has started the call");
         // A call returns from the client with its output, which tells so.
         let changes_hands = target.is_of_client != sent.is_of_client && matches!(target.outcome, Outcome::None | Outcome::Denied);
+        let changes_app = sent.app != target.app.map(hash);
         match &target.input {
             Input::Streaming(text) => {
                 let rest = match &sent.input {
                     // The tool's name may arrive later than its arguments.
-                    SentInput::Streaming(had) if *sent.name == *target.name && !changes_hands => {
+                    SentInput::Streaming(had) if *sent.name == *target.name && !changes_hands && !changes_app => {
                         had.rest(text).filter(|_| sent.outcome == SentOutcome::None)
                     }
                     _ => None,
@@ -448,7 +465,7 @@ impl Call {
                 let must_drop_output = matches!(target.outcome, Outcome::None | Outcome::Denied)
                     && sent.outcome != SentOutcome::None
                     && !(matches!(target.outcome, Outcome::Denied) && sent.outcome == SentOutcome::Denied);
-                if !is_sent_input || must_drop_output || changes_hands {
+                if !is_sent_input || must_drop_output || changes_hands || changes_app {
                     self.send_input_available(id, target, input, writer);
                     let sent = self.sent.as_mut().expect("the caller has started the call");
                     sent.approval = None;
@@ -458,13 +475,15 @@ impl Call {
     }
 
     fn send_input_available(&mut self, id: &str, target: &Target<'_>, input: &Value, writer: &mut MessageWriter) {
-        writer.push(json!({
+        let mut chunk = json!({
             "type": "tool-input-available", "toolCallId": id, "toolName": target.name, "input": input,
             "dynamic": true, "providerExecuted": !target.is_of_client,
-        }));
+        });
+        target.add_app(&mut chunk, writer.version);
+        writer.push(chunk);
         let sent = self.sent.as_mut().expect("the caller has started the call");
         (sent.name, sent.input, sent.outcome) = (target.name.into(), SentInput::Known(hash(input)), SentOutcome::None);
-        sent.is_of_client = target.is_of_client;
+        (sent.is_of_client, sent.app) = (target.is_of_client, target.app.map(hash));
     }
 
     fn send_approval(&mut self, id: &str, target: &Target<'_>, writer: &mut MessageWriter) {

@@ -1,16 +1,16 @@
 //! The sent state of a run's activities, and the chunks that bring the reader up to date.
 //!
 //! It holds lengths and hashes of texts, and bounded copies of contents that must be sent as a whole
-//! ([`copy`](super::content_copy)).
+//! ([`copy`](crate::content_copy)).
 
 use super::call::{self, Approval, Call, Target};
-use super::content_copy::{ContentCopy, CopyBudget, DEFERRED_BYTES_MIN, joined};
-use super::message_writer::{MessageWriter, hash, json_bytes};
+use super::message_writer::{MessageWriter, hash};
 use super::pieces::{
     PartForm, Piece, data_of, is_answer, is_run, is_streaming, metadata_of, part_form, part_id, part_kind, parts, pieces,
     teammate,
 };
 use super::text::{Channel, Text};
+use crate::content_copy::{ContentCopy, CopyBudget, DEFERRED_BYTES_MIN, joined, json_bytes};
 use crate::cow_map::CowMap;
 use crate::frames::{ActivityView, Delta};
 use proscenium_model::Sequence;
@@ -313,7 +313,7 @@ impl MessageState {
     }
 
     /// Applies a delta.
-    pub fn apply(&mut self, Delta { kind, id, operations }: &Delta) {
+    pub fn apply(&mut self, Delta { kind, id, operations, .. }: &Delta) {
         let Self { activities, calls, budget, writer, .. } = self;
         let Some(activity) = activities.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) else {
             self.has_missed_changes = true;

@@ -73,11 +73,4 @@ pub(super) fn hash(value: &impl serde::Serialize) -> u64 {
     hasher.finish()
 }
 
-/// The length of a value's JSON text, in bytes.
-pub(super) fn json_bytes(value: &impl serde::Serialize) -> usize {
-    let mut bytes = 0;
-    serde_json::to_writer(Sink(&mut |more| bytes += more.len()), value).expect(INFALLIBLE);
-    bytes
-}
-
 const INFALLIBLE: &str = "plain JSON serializes, and the sink accepts every byte";

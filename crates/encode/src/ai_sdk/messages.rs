@@ -1,13 +1,14 @@
 //! A run's UI messages, equal to the ones that a client has after the stream.
 
 use super::call::{self, Approval, Target, data};
-use super::content_copy::joined;
 use super::message_writer::data_part;
 use super::pieces::{
     PartForm, Piece, data_of, is_answer, is_run, is_streaming, metadata_of, part_form, part_id, part_kind, parts, pieces,
     teammate,
 };
 use super::text;
+use crate::content_copy::joined;
+use crate::files::{FilePart, files};
 use crate::frames::ActivityView;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
@@ -39,13 +40,14 @@ pub fn messages(activities: &[ActivityView], run: &str, version: u8) -> Vec<Valu
 fn client_message(message: &ActivityView) -> Option<Value> {
     let parts = parts(message).filter(|_| !is_answer(message) && teammate(message).is_none())?;
     let role = if message.text("role") == Some("user") { "user" } else { "system" };
-    let parts: Vec<Value> = parts
+    let mut parts: Vec<Value> = parts
         .iter()
         .map(|part| match part_form(part) {
             PartForm::Text(_) => json!({ "type": "text", "text": joined(part.get("text")) }),
             PartForm::Data | PartForm::Omitted => data_part(part_kind(part), &part_id(&message.id, part), part.clone()),
         })
         .collect();
+    parts.extend(files(&message.content).iter().filter_map(FilePart::of).map(|file| file.to_ai_sdk()));
     (!parts.is_empty()).then(|| json!({ "id": message.id, "role": role, "parts": parts }))
 }
 

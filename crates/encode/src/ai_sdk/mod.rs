@@ -7,6 +7,7 @@
 //!   tool-input-start -delta -available, tool-output-available{preliminary} … tool-output-available | -error | -denied
 //!   data-tool-call-progress          the tool's own progress reports
 //!   tool-approval-request, -response an action about a call, from versions 6 and 7 on
+//!   data-a2ui-surface                a surface, as the A2UI messages that lead to its state
 //!   data-action, data-plan, data-state, data-task, data-<a source's own kind> …   any other activity, by its id
 //! finish-step  finish | abort | error  [DONE]
 //! ```
@@ -28,9 +29,22 @@
 //! `tool-calls` if a decision is pending, else `other`. The client's next request continues the same message: that
 //! response [resumes](Dialect::resume) from the pause, begins with the same `start`, and sends only new parts. A view
 //! ([`Until::End`]) keeps its message open over pauses, because these clients know no second run in one stream.
+//!
+//! **Counted streams** ([`Begin::Replay`]). `WorkflowChatTransport` of `@ai-sdk/workflow` counts the chunks that it has
+//! and resumes by that index. So these chunks are a function of the log alone, and never of the time at which a reader
+//! came or of its speed:
+//!
+//! * Each envelope is translated by itself. Nothing merges the deltas of several, and nothing replaces them by a
+//!   snapshot. The server reads every change from the log for such a reader ([`Dialect::counts`]).
+//! * Where a part must be taken back, the reader gets the state of that envelope, and not the current one.
+//! * Where the run rests (it waits or has ended), the envelope's chunks end with what closes the open parts, whether
+//!   or not the response ends there.
+//!
+//! Only the last chunk of a response (`finish`, `abort`, `error`) follows from the moment: a reader whose run has
+//! moved on since a pause goes on in the same response without it. A client that has it does not resume. Another
+//! version of the server may translate otherwise, and then counts otherwise.
 
 mod call;
-mod content_copy;
 mod message_state;
 mod message_writer;
 mod messages;
@@ -39,18 +53,27 @@ mod pieces;
 mod tests;
 mod text;
 
-pub use content_copy::{COPIES_BYTES_MAX, COPY_BYTES_MAX};
+pub use crate::content_copy::{COPIES_BYTES_MAX, COPY_BYTES_MAX};
 pub use messages::messages;
 
 use super::frames::{ActivityView, Delta, Frame};
-use super::{Dialect, Flow, Until};
-use content_copy::apply;
+use super::{Begin, Dialect, Flow, Until};
+use crate::content_copy::apply;
 use message_state::MessageState;
 use proscenium_sources::ledger::Status;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The supported major versions of the AI SDK. The first is the default.
+pub const VERSIONS: [u8; 3] = [5, 6, 7];
+
+/// Reads a supported major version.
+#[must_use]
+pub fn supported_version(text: &str) -> Option<u8> {
+    text.parse().ok().filter(|version| VERSIONS.contains(version))
+}
 
 /// The options of one client's stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +84,8 @@ pub struct AiSdkOptions {
     ///
     /// Chunks that it does not know are omitted; every client understands 5.
     pub version: u8,
+    /// How the reader gets what exists already: merged, or envelope by envelope in a stream that it can count.
+    pub begin: Begin,
     /// Where the stream ends.
     pub until: Until,
 }
@@ -81,6 +106,8 @@ pub struct AiSdk {
     resets_step: bool,
     /// The actions pending at the pause from which the reader resumes, until the run has left it.
     resumed_pause: Option<BTreeSet<Box<str>>>,
+    /// Whether everything is closed, because the run rests. Only a counted stream closes it there.
+    is_resting: bool,
 }
 
 /// The state of the message's beginning.
@@ -129,7 +156,8 @@ impl AiSdk {
     pub fn new(options: AiSdkOptions) -> Self {
         let state = MessageState::new(options.version);
         let batch = SnapshotBatch::default();
-        Self { options, state, batch, is_hydrated: false, start: Start::Pending, resets_step: false, resumed_pause: None }
+        let (is_hydrated, start, resets_step, resumed_pause, is_resting) = (false, Start::Pending, false, None, false);
+        Self { options, state, batch, is_hydrated, start, resets_step, resumed_pause, is_resting }
     }
 
     fn handle(&mut self, frame: &Frame) -> Flow {
@@ -169,15 +197,19 @@ impl AiSdk {
 
     /// Sends the batch of an envelope or a hydration, and decides how the stream continues.
     fn check_flow(&mut self) -> Flow {
-        if !self.is_hydrated {
+        if !self.is_hydrated && !self.counts() {
             return Flow::Continue;
         }
         self.send_batch();
         let is_paused = self.is_paused();
-        if self.take_restart(is_paused) {
+        let rests = is_paused || self.counts() && self.state.status.is_some_and(Status::is_end);
+        if self.take_restart(rests) {
             return Flow::Restart;
         }
-        if is_paused {
+        if self.counts() {
+            self.set_resting(rests);
+        }
+        if is_paused && self.is_hydrated {
             let reason = if self.state.pending.is_empty() { "other" } else { "tool-calls" };
             return self.finish(&json!({ "type": "finish", "finishReason": reason }));
         }
@@ -254,13 +286,22 @@ impl AiSdk {
 
     /// Closes the open parts and sends the last chunk.
     fn finish(&mut self, last: &Value) -> Flow {
-        self.state.flush();
-        self.state.close_texts();
-        if self.start == Start::Sent {
-            self.state.writer.push(json!({ "type": "finish-step" }));
-        }
+        self.set_resting(true);
         self.state.writer.push(last.clone());
         Flow::End
+    }
+
+    /// Closes the open parts where the run rests, and once the step.
+    fn set_resting(&mut self, rests: bool) {
+        let was_resting = std::mem::replace(&mut self.is_resting, rests);
+        if !rests {
+            return;
+        }
+        self.state.flush();
+        self.state.close_texts();
+        if self.start == Start::Sent && !was_resting {
+            self.state.writer.push(json!({ "type": "finish-step" }));
+        }
     }
 }
 
@@ -296,6 +337,10 @@ impl Dialect for AiSdk {
         let flow = self.check_flow();
         events.append(&mut self.state.writer.chunks);
         flow
+    }
+
+    fn counts(&self) -> bool {
+        self.options.begin == Begin::Replay
     }
 
     fn end_marker(&self) -> Option<&'static str> {

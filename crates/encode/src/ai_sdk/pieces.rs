@@ -1,12 +1,12 @@
 //! What activities contribute to a message: their parts, their order and their data.
 
 use super::call;
-use super::content_copy::joined;
 use super::text::Channel;
+use crate::content_copy::joined;
 use crate::frames::ActivityView;
 use proscenium_model::PartKind;
 use proscenium_projection::members::{PARTS, TEXT, TextStatus, TypedContent};
-use proscenium_projection::{message, run, state};
+use proscenium_projection::{message, run, state, surface};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -92,7 +92,9 @@ pub(super) fn is_streaming(content: &Value) -> bool {
     content.read(message::part::STATUS) == Some(TextStatus::Streaming)
 }
 
-/// The content of an activity's data part. A `state` is sent bare, and our own text chunks are joined.
+/// The content of an activity's data part.
+///
+/// A `state` is sent bare, our own text chunks are joined, and a surface is the A2UI messages that lead to it.
 pub(super) fn data_of<'c>(kind: &str, content: &'c Map<String, Value>) -> Cow<'c, Value> {
     match (kind, content.read(state::STATE)) {
         (state::KIND, Some(state)) if content.len() == 1 => Cow::Borrowed(state),
@@ -101,6 +103,10 @@ pub(super) fn data_of<'c>(kind: &str, content: &'c Map<String, Value>) -> Cow<'c
             let text = joined(content.get(TEXT.name())).into_owned();
             content.insert(TEXT.name().into(), text.into());
             Cow::Owned(content.into())
+        }
+        (surface::KIND, _) => {
+            let named = content.read(surface::SURFACE_ID).map(|id| (surface::SURFACE_ID.name().to_owned(), Value::from(id)));
+            Cow::Owned(Value::Object(named.into_iter().chain(surface::shown(content)).collect()))
         }
         _ => Cow::Owned(content.clone().into()),
     }

@@ -92,12 +92,13 @@ struct Stream<'l> {
     at: usize,
     chunks: Vec<Value>,
     is_over: bool,
+    has_caught_up: bool,
 }
 
 impl<'l> Stream<'l> {
     fn open(log: &'l Log, version: u8, until: Until) -> Self {
-        let dialect = AiSdk::new(AiSdkOptions { message: "r".into(), version, until });
-        Self { log, dialect, at: 0, chunks: Vec::new(), is_over: false }
+        let dialect = AiSdk::new(AiSdkOptions { message: "r".into(), version, begin: Begin::Snapshot, until });
+        Self { log, dialect, at: 0, chunks: Vec::new(), is_over: false, has_caught_up: false }
     }
 
     /// A stream that joins at this envelope.
@@ -105,6 +106,17 @@ impl<'l> Stream<'l> {
         let mut stream = Self::open(log, version, until);
         stream.at = at;
         stream.handle(&log.hydration(0, at));
+        stream
+    }
+
+    /// A stream whose chunks the reader counts. It has caught up with the log at this envelope.
+    fn counted(log: &'l Log, version: u8, caught_up: usize) -> Self {
+        let options = AiSdkOptions { message: "r".into(), version, begin: Begin::Replay, until: Until::Pause };
+        let dialect = AiSdk::new(options);
+        let mut stream = Self { log, dialect, at: 0, chunks: Vec::new(), is_over: false, has_caught_up: false };
+        stream.follow(caught_up);
+        stream.has_caught_up = true;
+        stream.handle(&log.hydration(caught_up, caught_up));
         stream
     }
 
@@ -117,6 +129,23 @@ impl<'l> Stream<'l> {
         stream
     }
 
+    /// Shows everything again, as of the stream's envelope.
+    fn restart(&mut self) {
+        if !self.dialect.counts() {
+            return self.handle(&self.log.hydration(0, self.at));
+        }
+        for activity in self.log.activities_at(self.at) {
+            self.dialect.frame(&Frame::ActivitySnapshot(activity), &mut self.chunks);
+        }
+        if self.dialect.end_batch(&mut self.chunks) == Flow::Restart {
+            self.restart();
+        }
+        // The reader reads on from there, and catches up once more.
+        if self.has_caught_up {
+            self.handle(&self.log.hydration(self.at, self.at));
+        }
+    }
+
     fn handle(&mut self, frames: &EncodedFrames) {
         let (all, of) = frames.decoded();
         for DecodedFrame { frame, .. } in &all[of] {
@@ -126,7 +155,7 @@ impl<'l> Stream<'l> {
                     self.is_over = true;
                     return;
                 }
-                Flow::Restart => return self.handle(&self.log.hydration(0, self.at)),
+                Flow::Restart => return self.restart(),
             }
         }
     }
@@ -140,7 +169,7 @@ impl<'l> Stream<'l> {
                 match self.dialect.end_batch(&mut self.chunks) {
                     Flow::Continue => {}
                     Flow::End => self.is_over = true,
-                    Flow::Restart => self.handle(&self.log.hydration(0, self.at)),
+                    Flow::Restart => self.restart(),
                 }
             }
         }
@@ -597,7 +626,7 @@ fn a_reset_or_an_error_ends_the_stream_with_an_error_chunk() {
     let mut stream = Stream::open(&log, 5, Until::End);
     let mut nothing = Vec::new();
     assert_eq!(stream.dialect.frame(&Frame::Reset { reason: "epoch".into() }, &mut nothing), Flow::Continue);
-    let mut refused = AiSdk::new(AiSdkOptions { message: "r".into(), version: 5, until: Until::Pause });
+    let mut refused = AiSdk::new(AiSdkOptions { message: "r".into(), version: 5, begin: Begin::Snapshot, until: Until::Pause });
     assert_eq!(refused.frame(&Frame::Error { problem: json!({ "title": "no such agent" }) }, &mut nothing), Flow::End);
     assert_eq!(nothing, [json!({ "type": "error", "errorText": "no such agent" })]);
     assert_eq!(refused.end_marker(), Some("[DONE]"));

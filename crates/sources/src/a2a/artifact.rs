@@ -6,7 +6,8 @@ use super::EventHandler;
 use crate::Fact;
 use crate::bounded::keyed;
 use crate::members::{id_from, next_id, repair, set_body, take_flag, take_id, take_list, take_text};
-use proscenium_model::{ArtifactId, Draft, EventType, MessageId, Owner, PartId, Persistence, Scope};
+use proscenium_model::a2ui::{self, SurfaceMessage};
+use proscenium_model::{ArtifactId, Draft, EventType, MessageId, Owner, PartId, Persistence, Phase, Scope, Surface};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -80,7 +81,8 @@ impl EventHandler<'_> {
     pub(super) fn artifact(&mut self, artifact: Value, appends: bool, is_last: bool) {
         let Value::Object(mut members) = artifact else { return };
         let id = self.take_artifact_id(&mut members);
-        let (text, others) = split(take_list(&mut members, "parts"));
+        let (text, mut others) = split(take_list(&mut members, "parts"));
+        self.take_surfaces(&mut others);
         let known = self.memory.artifacts.take(&id);
         let is_known = known.is_some();
         let mut artifact = known.unwrap_or(Artifact::new(id));
@@ -189,13 +191,46 @@ impl EventHandler<'_> {
         }
     }
 
+    // ── surfaces ──
+
+    /// Takes the parts with A2UI messages, and reports the surfaces that they are about.
+    pub(super) fn take_surfaces(&mut self, parts: &mut Vec<Value>) {
+        let mut surfaces: Vec<(MessageId, Vec<Value>)> = Vec::new();
+        for part in parts.extract_if(.., |part| is_a2ui(part)) {
+            let messages = match part.get("data") {
+                Some(Value::Array(messages)) => messages.clone(),
+                Some(message) => vec![message.clone()],
+                None => Vec::new(),
+            };
+            for message in messages {
+                // One that cannot be read names no surface: the log keeps it, and the receipt names it.
+                let id: MessageId =
+                    id_from(SurfaceMessage::read(&message).map_or(a2ui::ACTIVITY_TYPE, |message| message.surface));
+                match surfaces.iter_mut().find(|(surface, _)| *surface == id) {
+                    Some((_, messages)) => messages.push(message),
+                    None => surfaces.push((id, vec![message])),
+                }
+            }
+        }
+        for (surface, messages) in surfaces {
+            let content = json!({ a2ui::OPERATIONS: messages });
+            let mut draft =
+                Draft::new(EventType::StateSnapshot).with("activityType", a2ui::ACTIVITY_TYPE).with("content", content);
+            (draft.scope, draft.phase, draft.surface) = (Scope::Message, Phase::Acting, Surface::InlineProcess);
+            self.push(draft.with_message(surface));
+        }
+    }
+
     // ── messages ──
 
     pub(super) fn message(&mut self, mut fact: Fact) {
         let id: Option<MessageId> = take_id(&mut fact, "messageId");
         let role = take_text(&mut fact, "role").unwrap_or_default();
         let role = if role.to_ascii_lowercase().ends_with("user") { "user" } else { "assistant" };
-        let (text, others) = split(take_list(&mut fact, "parts"));
+        let (text, mut others) = split(take_list(&mut fact, "parts"));
+        if role == "assistant" {
+            self.take_surfaces(&mut others);
+        }
         let mut artifact = Artifact::new(self.say(id, role, text.unwrap_or_default()));
         for part in others {
             self.file(&mut artifact, part, &Map::new());
@@ -213,6 +248,12 @@ impl EventHandler<'_> {
         self.push(draft.with_message(id.clone()));
         id
     }
+}
+
+/// Whether a part has A2UI messages. The extension puts the media type into the part's metadata.
+fn is_a2ui(part: &Value) -> bool {
+    let media_type = part.pointer("/metadata/mimeType").or_else(|| part.get("mediaType")).or_else(|| part.get("mimeType"));
+    media_type.and_then(Value::as_str).is_some_and(|name| a2ui::MEDIA_TYPES.contains(&name)) && part.get("data").is_some()
 }
 
 /// Takes the content of a part that is not text: data, bytes or a URL.

@@ -153,6 +153,7 @@ impl EventHandler<'_> {
         if is_repeated && !is_new {
             return self.push_internal("status", status);
         }
+        self.take_surfaces(&mut others);
         if self.memory.turn_state == TurnState::Paused {
             self.resume(state);
         }

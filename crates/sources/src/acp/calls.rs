@@ -40,6 +40,37 @@ pub(super) fn content_text(content: Option<&Value>) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("\n"))
 }
 
+/// What an update shows of its call, beside its output: the title, and the content that is more than one text.
+#[derive(Default)]
+struct Shown {
+    title: Option<String>,
+    blocks: Option<Value>,
+}
+
+impl Shown {
+    /// Reads an update's content. A content of one text, or of none, is the call's output or message alone.
+    fn of(title: Option<String>, content: &[Value], had_blocks: bool) -> Self {
+        let is_one_text = matches!(content, [only] if only.get("content").and_then(block_text).is_some());
+        let blocks = match content {
+            [] => None,
+            _ if is_one_text => had_blocks.then(|| json!([])),
+            blocks => Some(blocks.to_vec().into()),
+        };
+        Self { title, blocks }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.title.is_none() && self.blocks.is_none()
+    }
+
+    fn put(self, draft: Draft) -> Draft {
+        draft.call(|call| {
+            call.title = self.title;
+            call.blocks = self.blocks.map(Box::new);
+        })
+    }
+}
+
 /// The files that a call touches.
 const LOCATIONS: &[(&str, &str)] = &[("locations", "locations")];
 
@@ -68,6 +99,7 @@ impl EventHandler<'_> {
         let is_new = !is_known || is_announced;
         let title = take_text(&mut update, "title").filter(|title| !title.is_empty());
         let content = take_list(&mut update, "content");
+        let had_blocks = self.memory.calls.open.find(&id).is_some_and(|call| !call.diffs.is_empty());
         let text = content_text(Some(&Value::Array(content.clone())));
         if is_new && ends && event_type != "tool_call" {
             // The announcement of the call may still come.
@@ -78,11 +110,13 @@ impl EventHandler<'_> {
             self.rename(&id, &mut update);
         }
         self.input(&id, &mut update);
+        let has_start = is_new && !(ends && event_type != "tool_call");
+        let shown = Shown::of(title.clone().filter(|_| !has_start), &content, had_blocks);
         self.content(&id, content);
         match status.as_deref() {
-            Some("completed") => self.completed(id.clone(), text, update),
-            Some("failed") => self.failed(id.clone(), text, update),
-            status => self.progressed(id.clone(), status, text.or_else(|| title.filter(|_| !is_new)), update),
+            Some("completed") => self.completed(id.clone(), text, shown, update),
+            Some("failed") => self.failed(id.clone(), text, shown, update),
+            status => self.progressed(id.clone(), status, text.or_else(|| title.filter(|_| !is_new)), shown, update),
         }
         self.memory.calls.forget_if_ended(&id, &self.out);
     }
@@ -106,6 +140,7 @@ impl EventHandler<'_> {
             call.tool_name = Some(name);
             call.kind = kind;
             call.message = title.map(str::to_owned);
+            call.title = title.map(str::to_owned);
             call.locations = locations.map(Box::new);
         });
         self.push(draft.with_call(id.clone()));
@@ -186,9 +221,9 @@ impl EventHandler<'_> {
         self.push_carrying(draft, diff);
     }
 
-    fn progressed(&mut self, id: ToolCallId, status: Option<&str>, message: Option<String>, mut rest: Fact) {
+    fn progressed(&mut self, id: ToolCallId, status: Option<&str>, message: Option<String>, shown: Shown, mut rest: Fact) {
         let status = status.filter(|status| *status != "pending");
-        if status.is_none() && message.is_none() && rest.is_empty() {
+        if status.is_none() && message.is_none() && shown.is_empty() && rest.is_empty() {
             return;
         }
         let mut draft = self.about(EventType::ToolProgress, &id).with_moved(&mut rest, LOCATIONS);
@@ -197,11 +232,11 @@ impl EventHandler<'_> {
             Some(odd) => drop(rest.insert("callStatus".into(), odd.into())),
             None => {}
         }
-        let draft = draft.call(|call| call.message = message);
+        let draft = shown.put(draft.call(|call| call.message = message));
         self.push_carrying(draft.with_audience(Audience::User), rest);
     }
 
-    fn completed(&mut self, id: ToolCallId, text: Option<String>, mut rest: Fact) {
+    fn completed(&mut self, id: ToolCallId, text: Option<String>, shown: Shown, mut rest: Fact) {
         let raw = rest.shift_remove("rawOutput");
         let (output, raw) = match text {
             Some(text) => (Some(text.into()), raw),
@@ -210,21 +245,25 @@ impl EventHandler<'_> {
         let draft = self.about(EventType::ToolResult, &id).with_moved(&mut rest, LOCATIONS).call(|call| {
             call.status = Some("completed".to_owned());
             call.output = output.map(Box::new);
+            call.raw_output = raw.map(Box::new);
         });
-        let draft = draft.with_some("rawOutput", raw).with_audience(Audience::User);
+        let draft = shown.put(draft).with_audience(Audience::User);
         self.memory.calls.end(&id);
         self.push_carrying(draft, rest);
     }
 
-    fn failed(&mut self, id: ToolCallId, text: Option<String>, mut rest: Fact) {
+    fn failed(&mut self, id: ToolCallId, text: Option<String>, shown: Shown, mut rest: Fact) {
         let raw = rest.shift_remove("rawOutput");
         let said =
             raw.as_ref().and_then(|raw| raw.as_str().or_else(|| ["error", "message"].iter().find_map(|m| raw.get(*m)?.as_str())));
         let message = text.or_else(|| said.map(str::to_owned)).unwrap_or_else(|| "the tool failed without saying why".into());
         let draft = self.about(EventType::ToolFailed, &id).with_moved(&mut rest, LOCATIONS);
-        let draft = draft.call(|call| call.error = Some(json!({ "message": message }).into()));
+        let draft = shown.put(draft.call(|call| {
+            call.error = Some(json!({ "message": message }).into());
+            call.raw_output = raw.map(Box::new);
+        }));
         self.memory.calls.end(&id);
-        self.push_carrying(draft.with_some("rawOutput", raw), rest);
+        self.push_carrying(draft, rest);
     }
 
     /// Adds to a call's content, in protocol 2.

@@ -44,7 +44,7 @@ keyed! { Call: ToolCallId = id; Pending: ActionId = action; }
 #[rustfmt::skip]
 const CALL_MEMBERS: &[(&str, &str)] = &[
     ("title", "title"), ("dynamic", "dynamic"), ("providerExecuted", "providerExecuted"), ("inputEncoding", "inputEncoding"),
-    ("synthetic", "synthetic"),
+    ("synthetic", "synthetic"), ("app", "app"),
 ];
 
 /// Members of the messages of sub-agents that hold the provider's data, not text.

@@ -4,6 +4,7 @@ use crate::members::{Need, Parsed, id_of, parse_kind, require, take_text, take_t
 use crate::{Fact, FactError};
 use proscenium_model::{Draft, EventType, ToolCallId};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 /// The chunk types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -131,6 +132,7 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
 fn parse_known(name: String, fact: Fact) -> Event {
     let (kind, fact) = if Kind::is_data(&name) { (Kind::Data, fact) } else { parse_kind(&name, fact)? };
     let mut fact = require("ai-sdk", &name, fact, kind.needs())?;
+    take_app(&mut fact);
     // Only `custom` consists of its metadata.
     let internals = if kind == Kind::Custom { Vec::new() } else { take_internals(&name, &mut fact) };
     let delta = match kind {
@@ -139,6 +141,26 @@ fn parse_known(name: String, fact: Fact) -> Event {
         _ => None,
     };
     Ok(Known { kind, name, members: fact, delta: delta.unwrap_or_default(), internals }.into())
+}
+
+/// The members of a tool's interface that are for users.
+const APP_MEMBERS: &[&str] = &["resourceUri", "mimeType", "visibility"];
+
+/// Takes the interface of a tool (MCP Apps) out of the backend's own data about the tool: a page shows it.
+fn take_app(fact: &mut Fact) {
+    let Some(Value::Object(metadata)) = fact.get_mut("toolMetadata") else { return };
+    let Some(Value::Object(app)) = metadata.get_mut("app") else { return };
+    if !app.get("resourceUri").is_some_and(Value::is_string) {
+        return;
+    }
+    let shown: Map<_, _> = APP_MEMBERS.iter().filter_map(|member| app.shift_remove_entry(*member)).collect();
+    if app.is_empty() {
+        metadata.shift_remove("app");
+    }
+    if metadata.is_empty() {
+        fact.shift_remove("toolMetadata");
+    }
+    fact.insert("app".into(), shown.into());
 }
 
 /// Takes the chunk's internal members and returns a diagnostic for each.

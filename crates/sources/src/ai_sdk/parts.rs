@@ -4,6 +4,7 @@ use super::EventHandler;
 use super::calls::as_object;
 use crate::Fact;
 use crate::members::{carry_all, id_from, next_id, set_body, take_flag, take_id, take_list, take_text};
+use proscenium_model::a2ui::ACTIVITY_TYPE;
 use proscenium_model::{
     ArtifactId, Audience, Draft, EventType, EvidenceId, MessageId, Owner, PartKind, Persistence, Phase, Scope, Surface,
 };
@@ -60,8 +61,11 @@ impl EventHandler<'_> {
             (draft.persistence, draft.audience) = (Persistence::EphemeralLive, Audience::User);
             return self.push(carry_all(draft, fact));
         }
+        // A surface has the same type in every protocol.
+        let name = if name == format!("data-{ACTIVITY_TYPE}") { ACTIVITY_TYPE.to_owned() } else { name };
         let named = fact.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
-        let id = match named.map(|id| id_from::<MessageId>(&format!("{name}/{id}"))) {
+        let distinct = |id: &str| if name == ACTIVITY_TYPE { id.to_owned() } else { format!("{name}/{id}") };
+        let id = match named.map(|id| id_from::<MessageId>(&distinct(id))) {
             Some(id) => {
                 fact.shift_remove("id");
                 id

@@ -242,6 +242,18 @@ fn a_call_shows_its_whole_input_to_users_and_the_streamed_one_to_operators() {
 }
 
 #[test]
+fn the_interface_of_a_tool_is_for_users_and_the_backend_s_other_data_is_not() {
+    let metadata = json!({"app": {"resourceUri": "ui://a", "mimeType": "text/html", "own": 1}, "x": 1});
+    let drafts = adapt([chunk("tool-input-start", json!({"toolCallId": "c", "toolName": "t", "toolMetadata": metadata}))]);
+    let [_, started, internal] = &drafts[..] else { panic!("{:?}", classes(&drafts)) };
+    assert_eq!(payload(started)["app"], json!({"resourceUri": "ui://a", "mimeType": "text/html"}));
+    assert_eq!(payload(internal)["toolMetadata"], json!({"app": {"own": 1}, "x": 1}));
+    let odd = json!({"app": {"resourceUri": 7}});
+    let drafts = adapt([chunk("tool-input-start", json!({"toolCallId": "c", "toolName": "t", "toolMetadata": odd}))]);
+    assert_eq!((payload(&drafts[1]).get("app"), &payload(&drafts[2])["toolMetadata"]), (None, &odd));
+}
+
+#[test]
 fn preliminary_outputs_replace_each_other_and_only_the_final_one_ends_the_call() {
     let preliminary =
         |output: Value| chunk("tool-output-available", json!({"toolCallId": "c", "output": output, "preliminary": true}));

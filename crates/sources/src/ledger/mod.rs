@@ -39,11 +39,11 @@ pub struct Violation {
     /// The index of the fact in the request body, from 0.
     pub index: u64,
     /// `write_after_seal`; or `unreadable_deadline`, `unreadable_approvals` or `unreadable_on_expiry` for a member of an action
-    /// that cannot be read and counts as not stated.
+    /// that cannot be read and counts as not stated; or `unreadable_surface` for an A2UI message, beside which the others count.
     pub code: &'static str,
     /// The event type of the fact.
     pub event_type: String,
-    /// The sealed subject or the action, as `kind:id`.
+    /// The sealed subject or the action, as `kind:id`; or the place of the message, as `a2ui_operations:n`.
     pub thing: String,
 }
 

@@ -132,8 +132,10 @@ impl RunState {
     pub fn apply(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>, payload: &Payload) -> bool {
         let fact = payload.as_fact::<RunFact>();
         match class {
-            // The progress of a reader's answer, or a reminder, is no sign of life from the runtime.
-            EventType::ControlChanged | EventType::ActionReminded | EventType::ActionEscalated => return self.status.is_end(),
+            // The progress of a reader's answer, a reminder, or feedback is no sign of life from the runtime.
+            EventType::ControlChanged | EventType::ActionReminded | EventType::ActionEscalated | EventType::FeedbackGiven => {
+                return self.status.is_end();
+            }
             EventType::RunStatus if fact.is_some_and(|run| run.stale == Some(true)) => {
                 self.stale = self.can_go_stale();
                 return self.status.is_end();

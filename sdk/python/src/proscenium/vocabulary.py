@@ -58,6 +58,7 @@ EventType = Literal[
     "control.changed",
     "action.reminded",
     "action.escalated",
+    "feedback.given",
 ]
 
 Owner = Literal[
@@ -203,6 +204,12 @@ class CallPayload(TypedDict, total=False):
     toolName: str
     # The kind of the tool, in its runtime's words.
     kind: str
+    # The result as the tool gave it, beside one for readers.
+    rawOutput: Any
+    # What the call does, in the runtime's words for people.
+    title: str
+    # What the call shows, where that is more than one text: the content of an ACP call, as its source has it.
+    blocks: Any
     # The files that the call touches: `[{path, line?}]`. An empty list: no file.
     locations: Any
     # The whole arguments.
@@ -221,6 +228,8 @@ class CallPayload(TypedDict, total=False):
     loaded: float
     # The whole amount of the work.
     total: float
+    # The interface of the tool (MCP Apps): `{resourceUri, mimeType?, visibility?}`.
+    app: Any
     # Who supplies the result, if not the run.
     awaits: str
     # The type of the activity that the tool reports.
@@ -481,6 +490,21 @@ class WaitstepPayload(TypedDict, total=False):
     rule: str
     # The receivers that the rule names. Users do not get them.
     to: Any
+
+
+class FeedbackPayload(TypedDict, total=False):
+    """What a person says of a message or a run. Only the server writes it."""
+
+    # The feedback. Later feedback of its giver about the same message or run replaces it.
+    feedbackId: str
+    # `up` or `down`; absent if the giver gave words alone, or has withdrawn the feedback.
+    thumb: str
+    # The words of the giver. Users do not get them.
+    text: str
+    # Who gave it, as the server knows it.
+    givenBy: Any
+    # Whether the giver has withdrawn it.
+    withdrawn: bool
 
 
 class AgentPayload(TypedDict, total=False):
@@ -1019,6 +1043,7 @@ Payload = (
     | ActionPayload
     | ControlPayload
     | WaitstepPayload
+    | FeedbackPayload
     | AgentPayload
     | TaskPayload
     | TeamPayload

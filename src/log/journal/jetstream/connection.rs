@@ -3,10 +3,12 @@
 use crate::log::StoreError;
 use async_nats::ConnectOptions;
 use async_nats::jetstream::context::{Context, ContextBuilder};
+use percent_encoding::percent_decode_str;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::runtime::Runtime;
+use url::Url;
 
 /// The time to connect, and to answer a request.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
@@ -20,7 +22,7 @@ const CONNECT_ATTEMPTS_MAX: usize = 30;
 /// How to reach the NATS servers.
 #[derive(Debug, Clone, Default)]
 pub struct StreamConnection {
-    /// Their URLs, comma-separated.
+    /// Their URLs, comma-separated. One may name a user with a password: `nats://user:password@host`.
     pub urls: String,
     /// A file with the credentials of a NATS user.
     pub credentials: Option<PathBuf>,
@@ -80,8 +82,8 @@ impl StreamConnection {
     }
 
     async fn connect_inside(&self) -> Result<Context, StoreError> {
-        let failed =
-            |error: &dyn std::fmt::Display| StoreError::failed("connecting to NATS", &format_args!("{}: {error}", self.urls));
+        let named = without_passwords(&self.urls);
+        let failed = |error: &dyn std::fmt::Display| StoreError::failed("connecting to NATS", &format_args!("{named}: {error}"));
         let servers: Vec<_> = self.urls.split(',').map(str::trim).filter(|url| !url.is_empty()).collect();
         let mut attempts = 0;
         loop {
@@ -91,9 +93,10 @@ impl StreamConnection {
                 .request_timeout(Some(REQUEST_TIME_MAX))
                 .ping_interval(PING_INTERVAL)
                 .reconnect_delay_callback(|attempts| RECONNECT_DELAY_MAX.min(Duration::from_millis(25 * attempts as u64)));
-            let options = match &self.credentials {
-                Some(file) => options.credentials_file(file).await.map_err(|e| failed(&e))?,
-                None => options,
+            let options = match (&self.credentials, user_and_password(&self.urls)) {
+                (Some(file), _) => options.credentials_file(file).await.map_err(|e| failed(&e))?,
+                (None, Some((user, password))) => options.user_and_password(user, password),
+                (None, None) => options,
             };
             attempts += 1;
             match options.connect(&servers[..]).await {
@@ -105,5 +108,42 @@ impl StreamConnection {
                 }
             }
         }
+    }
+}
+
+/// The user and the password of the first URL that names them, as in `nats://user:password@host`.
+///
+/// The library of the client reads neither from a URL.
+fn user_and_password(urls: &str) -> Option<(String, String)> {
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let mut parsed = urls.split(',').filter_map(|url| Url::parse(url.trim()).ok());
+    let named = parsed.find(|url| !url.username().is_empty());
+    named.map(|url| (decoded(url.username()), decoded(url.password().unwrap_or_default())))
+}
+
+/// The URLs as a log may have them, without passwords.
+fn without_passwords(urls: &str) -> String {
+    let shown = |url: &str| match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => url.to_owned(),
+    };
+    urls.split(',').map(|url| shown(url.trim())).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{user_and_password, without_passwords};
+
+    #[test]
+    fn an_error_names_the_servers_and_no_password() {
+        let urls = "nats://proscenium:p@ss@n1:4222, tls://n2:4222";
+        assert_eq!(without_passwords(urls), "nats://n1:4222,tls://n2:4222");
+    }
+
+    #[test]
+    fn a_url_names_a_user_with_a_password() {
+        let named = user_and_password("nats://n1:4222, nats://pro%20scenium:p%40ss@n2:4222,nats://other:x@n3:4222");
+        assert_eq!(named, Some(("pro scenium".into(), "p@ss".into())));
+        assert_eq!(user_and_password("nats://n1:4222"), None);
     }
 }

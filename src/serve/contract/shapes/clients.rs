@@ -1,6 +1,6 @@
-//! The schemas of existing clients' bodies: AG-UI, CopilotKit and the AI SDK.
+//! The schemas of existing clients' bodies: AG-UI and the AI SDK.
 
-use super::parts::{activation, flag, id, list, object, or_null, text};
+use super::parts::{activation, flag, id, list, next_cursor, object, or_null, text, time};
 use serde_json::{Value, json};
 
 /// An object that another protocol defines.
@@ -30,6 +30,53 @@ pub(super) fn run_agent_input() -> Value {
             "context": list(foreign("Forwarded to the agent.")),
             "forwardedProps": { "description": "Forwarded to the agent." },
         }),
+    )
+}
+
+pub(super) fn a2a_card() -> Value {
+    object(
+        "The card of an agent, as A2A 1.0 and 0.3 define it.",
+        json!({
+            "name": id(),
+            "description": text("What the agent is."),
+            "version": text("The version of the server."),
+            "url": text("Where the agent takes requests."),
+            "protocolVersion": text("The version that `url` speaks for clients of 0.3."),
+            "preferredTransport": text("The binding of `url` for clients of 0.3: `JSONRPC`."),
+            "defaultInputModes": list(text("A media type that messages may have.")),
+            "defaultOutputModes": list(text("A media type that artifacts may have.")),
+            "supportedInterfaces": list(foreign("An address with its binding and its version.")),
+            "capabilities": foreign("What the agent can."),
+            "skills": list(foreign("What the agent is for.")),
+        }),
+        json!({
+            "securitySchemes": foreign("How a client shows who it is, on a server with keys."),
+            "securityRequirements": list(foreign("A scheme that a client needs.")),
+        }),
+    )
+}
+
+pub(super) fn a2a_call() -> Value {
+    object(
+        "A request of JSON-RPC 2.0.",
+        json!({ "jsonrpc": text("`2.0`."), "method": text("A method, such as `message/send` or `SendMessage`.") }),
+        json!({
+            "id": { "description": "The id of the request, a string or a number, which the answer repeats." },
+            "params": foreign("The parameters of the method."),
+        }),
+    )
+}
+
+pub(super) fn a2a_answer() -> Value {
+    let error = object(
+        "Why the request failed.",
+        json!({ "code": { "description": "The code of A2A or of JSON-RPC.", "type": "integer" }, "message": text("Why.") }),
+        json!({ "data": { "description": "The member, or the problem of the server." } }),
+    );
+    object(
+        "An answer of JSON-RPC 2.0.",
+        json!({ "jsonrpc": text("`2.0`."), "id": { "description": "The id of the request; null if it had none." } }),
+        json!({ "result": foreign("A task, or an update of one."), "error": error }),
     )
 }
 
@@ -66,36 +113,6 @@ pub(super) fn thread_at_rest() -> Value {
     )
 }
 
-pub(super) fn copilot_info() -> Value {
-    let agent = object(
-        "An agent.",
-        json!({
-            "name": id(),
-            "description": text("Always empty."),
-            "className": text("`Proscenium`."),
-            "present": { "description": "Whether a worker of the agent waits for controls.", "type": "boolean" },
-        }),
-        json!({}),
-    );
-    object(
-        "A CopilotKit runtime's description of itself.",
-        json!({
-            "version": text("The server's version."),
-            "agents": { "description": "By name.", "type": "object", "additionalProperties": agent },
-            "mode": { "const": "sse" },
-            "audioFileTranscriptionEnabled": { "const": false },
-        }),
-        json!({}),
-    )
-}
-
-pub(super) fn copilot_call() -> Value {
-    let method = json!({ "description": "The call.", "enum": ["info", "agent/run", "agent/connect", "agent/stop"] });
-    let params = object("The parameters of the call.", json!({}), json!({ "agentId": id(), "threadId": id() }));
-    let body = foreign("The body of that method's own address.");
-    object("A call of CopilotKit's single endpoint.", json!({ "method": method }), json!({ "params": params, "body": body }))
-}
-
 pub(super) fn chat_wanted() -> Value {
     object(
         "The request of `useChat`. The server reads the listed members and forwards all others to the agent.",
@@ -123,6 +140,19 @@ pub(super) fn chat_at_rest() -> Value {
         }),
         json!({ "activation": activation() }),
     )
+}
+
+pub(super) fn chats() -> Value {
+    let chat = object(
+        "A chat.",
+        json!({ "id": id() }),
+        json!({
+            "title": text("Its title, or one made of the first message of a user."),
+            "updatedAt": time("When the newest news came that this audience sees."),
+        }),
+    );
+    let always = json!({ "chats": list(chat), "nextCursor": next_cursor() });
+    object("The chats of an agent, with the newest activity first.", always, json!({ "activation": activation() }))
 }
 
 pub(super) fn stop_wanted() -> Value {

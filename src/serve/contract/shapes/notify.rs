@@ -191,6 +191,11 @@ pub(super) fn audit_entry() -> Value {
         "controlId": id(),
         "control": json!({ "type": "string", "description": "The control that decided.", "examples": [Control::Approve.as_str()] }),
         "id": text("The link, the webhook, the key, or the owner."),
+        "reason": text("Of a hold: why."),
     });
-    object("Who did what. It has ids and no text, and stays when what it is about is erased.", always, sometimes)
+    object(
+        "Who did what. It has ids, the reason of a hold, and no other text, and stays when what it is about is erased.",
+        always,
+        sometimes,
+    )
 }

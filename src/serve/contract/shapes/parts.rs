@@ -1,5 +1,6 @@
 //! Schemas that many shapes consist of.
 
+use crate::log::commit::SESSION_TITLE_CHARS_MAX;
 use crate::model::{Phase, schema};
 use crate::source::ledger::Status;
 use serde_json::{Map, Value, json};
@@ -46,6 +47,14 @@ pub(super) fn id() -> Value {
 
 pub(super) fn time(purpose: &str) -> Value {
     json!({ "description": purpose, "type": "string", "format": "date-time" })
+}
+
+/// A title that a person gives.
+pub(super) fn title_wanted() -> Value {
+    let about = format!(
+        "The title: 1 to {SESSION_TITLE_CHARS_MAX} characters without control characters. `null`: the title of the source."
+    );
+    json!({ "description": about, "type": ["string", "null"], "minLength": 1, "pattern": "\\S" })
 }
 
 pub(super) fn status() -> Value {

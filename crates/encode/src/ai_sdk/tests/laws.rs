@@ -215,6 +215,27 @@ proptest! {
     }
 
     #[test]
+    fn a_counted_stream_has_the_same_chunks_wherever_its_reader_catches_up(facts in prop_oneof![run(), unruly()]) {
+        let log = Log::of(&facts);
+        for version in VERSIONS {
+            // A reader that comes after the end gets every chunk.
+            let whole = Stream::counted(&log, version, log.last()).rest();
+            read(version, &whole);
+            for caught_up in 0..log.last() {
+                let mut stream = Stream::counted(&log, version, caught_up);
+                stream.follow(log.last());
+                let chunks = stream.rest();
+                // A response ends where the run rests; only its last chunk is of that moment.
+                let shared = chunks.len() - 1;
+                prop_assert_eq!(&chunks[..shared], &whole[..shared], "caught up at {}, version {}", caught_up, version);
+            }
+            if version == 7 {
+                prop_assert_eq!(&read(7, &whole).message["parts"], &loaded(&log, 7)["parts"]);
+            }
+        }
+    }
+
+    #[test]
     fn a_client_without_reset_step_ends_with_the_correct_text_last(facts in unruly()) {
         let log = Log::of(&facts);
         for version in [5, 6] {

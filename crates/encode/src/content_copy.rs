@@ -4,12 +4,13 @@
 //! So the server keeps a copy and applies deltas to it, within limits. For a content beyond the limits the reader
 //! receives the current state with the next snapshot, at the latest at the end of the stream.
 
-use super::message_writer::json_bytes;
 use json_patch::PatchOperation;
 use proscenium_projection::activity_set::value_at;
 use proscenium_projection::change::{ContentOperation, Within};
 use serde::Deserialize;
+use serde::Serialize;
 use serde_json::{Map, Value};
+use std::io;
 use std::sync::Arc;
 
 /// The largest content that is copied, in bytes.
@@ -23,11 +24,11 @@ pub const COPIES_BYTES_MAX: usize = 2 * 1024 * 1024;
 const RESENT_PER_CHANGED_MAX: usize = 32;
 
 /// Smaller contents are never deferred, in bytes: every operation is at least 16 bytes long.
-pub(super) const DEFERRED_BYTES_MIN: usize = 16 * RESENT_PER_CHANGED_MAX;
+pub(crate) const DEFERRED_BYTES_MIN: usize = 16 * RESENT_PER_CHANGED_MAX;
 
 /// The memory budget for the copies of one stream, in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct CopyBudget {
+pub(crate) struct CopyBudget {
     used_bytes: usize,
 }
 
@@ -40,7 +41,7 @@ impl CopyBudget {
 
 /// A copy of a content; empty if the content was too large.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct ContentCopy {
+pub(crate) struct ContentCopy {
     content: Option<Arc<Map<String, Value>>>,
     /// The size of its JSON text, in bytes: the same for readers who got the content in other ways.
     bytes: usize,
@@ -95,8 +96,26 @@ impl ContentCopy {
     }
 }
 
+/// The length of a value's JSON text, in bytes.
+pub(crate) fn json_bytes(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, value).expect("plain JSON serializes, and the count takes every byte");
+    count.0
+}
+
 /// Applies operations. Returns false if one does not apply.
-pub(super) fn apply(content: &mut Map<String, Value>, operations: &[ContentOperation]) -> bool {
+pub(crate) fn apply(content: &mut Map<String, Value>, operations: &[ContentOperation]) -> bool {
     operations.iter().all(|operation| match operation {
         ContentOperation::FromSource(op) => apply_from_source(content, op),
         own => apply_own(content, own).is_some(),
@@ -182,7 +201,7 @@ fn growth(content: &Map<String, Value>, op: &Value) -> Option<(usize, usize)> {
 }
 
 /// The text of a member: its chunks joined, or the string itself.
-pub(super) fn joined(member: Option<&Value>) -> std::borrow::Cow<'_, str> {
+pub(crate) fn joined(member: Option<&Value>) -> std::borrow::Cow<'_, str> {
     match member {
         Some(Value::String(text)) => text.into(),
         Some(Value::Array(chunks)) => match &chunks[..] {

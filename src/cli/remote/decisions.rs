@@ -1,8 +1,9 @@
 //! `proscenium decisions`: what a run or a session asked, what was decided, and by whom.
 
-use super::screen::sanitize;
-use super::{Audience, CliError, Endpoint};
-use serde_json::{Value, json};
+use super::{Api, Output, duration, path_in_log};
+use crate::cli::screen::sanitize;
+use crate::cli::{Audience, CliError, Endpoint};
+use serde_json::Value;
 use std::io::{self, Write};
 
 /// The arguments of `decisions`.
@@ -20,9 +21,8 @@ pub struct Decisions {
     /// The audience to print for. Users see no names of others.
     #[arg(long, env = "PROSCENIUM_AUDIENCE", value_enum, default_value_t = Audience::Internal)]
     audience: Audience,
-    /// Print one JSON object.
-    #[arg(long, env = "PROSCENIUM_JSON", value_parser = clap::builder::BoolishValueParser::new())]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 const EXAMPLES: &str = "\
@@ -35,34 +35,14 @@ Examples:
 /// # Errors
 /// [`CliError`] if the server does not answer, or refuses.
 pub async fn run(args: Decisions) -> Result<(), CliError> {
-    let (server, client) = (&args.server, args.server.client()?);
-    let base = match (&args.session, &args.run) {
-        (Some(session), _) => server.resource_url("sessions", session, "decisions"),
-        (None, run) => server.run_url(run.as_deref().unwrap_or_default(), "decisions"),
-    };
-    let (mut all, mut cursor) = (Vec::new(), None::<String>);
-    loop {
-        let from = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
-        let url = format!("{base}?audience={}{from}", args.audience.as_str());
-        let answer = client.get(url).send().await.map_err(|error| server.request_error(&error))?;
-        let mut page: Value = server.require_success(answer).await?.json().await.map_err(|error| server.request_error(&error))?;
-        if let Value::Array(decisions) = page["decisions"].take() {
-            all.extend(decisions);
-        }
-        cursor = page["nextCursor"].as_str().map(str::to_owned);
-        if cursor.is_none() {
-            break;
-        }
-    }
-    let mut out = io::stdout().lock();
-    match args.json {
-        true => writeln!(out, "{}", json!({ "decisions": all }))?,
-        false => print(&mut out, &all, args.session.is_some())?,
-    }
-    Ok(out.flush()?)
+    let path = path_in_log(args.run.as_ref(), args.session.as_ref(), "decisions");
+    let query = [("audience", args.audience.as_str().to_owned())];
+    let listed = Api::new(&args.server)?.list(&path, &query, "decisions", usize::MAX).await?;
+    let decisions = listed["decisions"].as_array().map_or(&[][..], Vec::as_slice);
+    args.output.print(&listed, |out| print(out, decisions, args.session.is_some()))
 }
 
-fn print(out: &mut impl Write, decisions: &[Value], names_runs: bool) -> io::Result<()> {
+fn print(out: &mut dyn Write, decisions: &[Value], names_runs: bool) -> io::Result<()> {
     if decisions.is_empty() {
         return writeln!(out, "No decisions yet");
     }
@@ -109,14 +89,4 @@ fn decided_by(by: &Value) -> String {
     };
     let behalf = text("onBehalfOf").map(|of| format!(" on behalf of {of}")).unwrap_or_default();
     format!("by {name}{behalf}{via}")
-}
-
-/// A duration for people.
-fn duration(ms: u64) -> String {
-    match ms {
-        0..1000 => format!("{ms} ms"),
-        1000..120_000 => format!("{} s", ms / 1000),
-        120_000..7_200_000 => format!("{} min", ms / 60_000),
-        _ => format!("{} h", ms / 3_600_000),
-    }
 }

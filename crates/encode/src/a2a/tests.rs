@@ -1,0 +1,79 @@
+//! How a run ends, waits and fails as a task.
+
+use super::*;
+use proscenium_model::Sequence;
+
+fn options(version: A2aVersion) -> A2aOptions {
+    A2aOptions { version, context: "c".into(), task: "t".into(), request: 1.into() }
+}
+
+fn activity(kind: &str, id: &str, opened: u64, content: Value) -> ActivityView {
+    let Value::Object(content) = content else { panic!("a content is an object") };
+    ActivityView {
+        run: Some("t".into()),
+        kind: kind.into(),
+        id: id.into(),
+        opened: Sequence(opened),
+        agent: None,
+        content: content.into(),
+    }
+}
+
+fn run(content: Value) -> ActivityView {
+    activity("run", "t", 1, content)
+}
+
+#[test]
+fn a_task_fails_or_is_cancelled_with_what_the_run_said() {
+    for (status, state) in
+        [("failed", "TASK_STATE_FAILED"), ("cancelled", "TASK_STATE_CANCELED"), ("completed", "TASK_STATE_COMPLETED")]
+    {
+        let content = json!({ "status": status, "attempt": 1, "error": { "message": "It broke." } });
+        let task = options(A2aVersion::V10).task(&[run(content)], 0);
+        assert_eq!(task["status"]["state"], state);
+        let said = task.pointer("/status/message/parts/0/text").and_then(Value::as_str);
+        assert_eq!(said, (status == "failed").then_some("It broke."));
+    }
+}
+
+#[test]
+fn a_result_is_the_message_of_a_completed_task() {
+    let of = |result: Value| {
+        let content = json!({ "status": "completed", "attempt": 1, "result": result });
+        options(A2aVersion::V03).task(&[run(content)], 0)["status"]["message"]["parts"].clone()
+    };
+    assert_eq!(of("Done.".into()), json!([{ "kind": "text", "text": "Done." }]));
+    assert_eq!(of(json!({ "n": 1 })), json!([{ "kind": "data", "data": { "n": 1 } }]));
+}
+
+#[test]
+fn a_task_that_lacks_a_credential_alone_asks_for_it() {
+    let ask = |id: &str, kind: &str, opened| {
+        activity("action", id, opened, json!({ "status": "pending", "kind": kind, "message": "Key?" }))
+    };
+    let waits = run(json!({ "status": "waiting", "attempt": 1 }));
+    let state = |actions: &[ActivityView]| {
+        let all: Vec<_> = std::iter::once(waits.clone()).chain(actions.iter().cloned()).collect();
+        options(A2aVersion::V03).task(&all, 0)["status"]["state"].clone()
+    };
+    assert_eq!(state(&[ask("a", "credential_request", 2)]), "auth-required");
+    assert_eq!(state(&[ask("a", "credential_request", 2), ask("b", "tool_approval", 3)]), "input-required");
+}
+
+#[test]
+fn an_artifact_is_one_data_part_that_its_changes_replace() {
+    let artifact = activity("artifact", "page", 2, json!({ "title": "Page", "status": "created" }));
+    let at_work = run(json!({ "status": "running", "attempt": 1 }));
+    let task = options(A2aVersion::V10).task(&[at_work, artifact], 0);
+    assert_eq!(task["artifacts"][0]["name"], "Page");
+    assert_eq!(task["artifacts"][0]["parts"][0]["data"]["status"], "created");
+    assert_eq!(task["status"]["state"], "TASK_STATE_WORKING");
+}
+
+#[test]
+fn a_stream_that_fails_is_an_error_of_the_request_and_not_of_the_task() {
+    let (mut dialect, mut events) = (A2a::new(options(A2aVersion::V10), Begin::Replay), Vec::new());
+    let flow = dialect.frame(&Frame::Error { problem: json!({ "detail": "The agent refused." }) }, &mut events);
+    assert_eq!(flow, Flow::End);
+    assert_eq!((&events[0]["error"]["message"], events.len()), (&json!("The agent refused."), 1));
+}

@@ -166,7 +166,7 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_PUBLIC_URL", value_name = "URL", help_heading = "Access", value_parser = public_url)]
     pub public_url: Option<reqwest::Url>,
     /// Host of a push service that browsers may subscribe at, `host` or `host:port`, besides those of Chromium, Firefox,
-    /// Safari and Edge. It may be private. Repeatable, or comma-separated.
+    /// Safari and Edge. It may be private, and may take push notifications of A2A. Repeatable, or comma-separated.
     #[arg(long, env = "PROSCENIUM_PUSH_HOST", value_name = "HOST", value_delimiter = ',', help_heading = "Access", value_parser = push_host)]
     pub push_host: Vec<Box<str>>,
     /// Request header that pages of --cors-origin may send, besides those of the API and of common tracing libraries.

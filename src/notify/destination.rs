@@ -1,17 +1,20 @@
-//! Where messages go: webhooks, and people's devices.
+//! Where messages go: webhooks, people's devices, and the push addresses of tasks.
 
 use super::event::SeenEvent;
 use super::subscription::PushSubscription;
+use super::task_push::TaskPush;
 use super::webhook::Webhook;
 use crate::model::OwnerId;
 use std::sync::Arc;
 
-/// A webhook, or a device.
+/// A webhook, a device, or the push address of a task.
 #[derive(Debug, Clone)]
 pub enum MessageDestination {
     Webhook(Arc<Webhook>),
     /// With its id.
     Device(Box<str>, Arc<PushSubscription>),
+    /// With its id.
+    Task(Box<str>, Arc<TaskPush>),
 }
 
 impl MessageDestination {
@@ -20,7 +23,7 @@ impl MessageDestination {
     pub fn id(&self) -> &str {
         match self {
             Self::Webhook(webhook) => &webhook.id,
-            Self::Device(id, _) => id,
+            Self::Device(id, _) | Self::Task(id, _) => id,
         }
     }
 
@@ -30,6 +33,7 @@ impl MessageDestination {
         match self {
             Self::Webhook(webhook) => webhook.takes(event, *audiences),
             Self::Device(_, subscription) => subscription.takes(event, *audiences, owner),
+            Self::Task(_, push) => push.takes(event, *audiences, owner),
         }
     }
 }

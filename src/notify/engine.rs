@@ -9,9 +9,11 @@ use super::event::{EventKind, SeenEvent, StatusEvent};
 use super::follower::{Follower, FollowerPosition, POSITION_ID};
 use super::push::{self, VAPID_KEY_ID, VapidKey};
 use super::subscription::PushSubscription;
+use super::task_push::TaskPush;
 use super::webhook::{Disabled, WebhookRecord};
 use super::{Answer, Notifier, Reads, message};
 use crate::audit::{AuditEntry, Deed};
+use crate::auth::holder::TokenHolder;
 use crate::ingest::Ingest;
 use crate::log::commit::Logs;
 use crate::log::server_state::{EntryChange, StateRecord};
@@ -19,6 +21,7 @@ use crate::log::{LogId, StoreError};
 use crate::model::OwnerId;
 use crate::model::decided_by::{Decider, Via};
 use data_encoding::BASE64URL_NOPAD;
+use reqwest::Client;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -52,7 +55,7 @@ enum Attempt {
     Answered(Answer),
     /// There was nothing to tell.
     Needless,
-    /// The rights of the device's person have ended.
+    /// The rights of the destination's person have ended.
     Ended,
 }
 
@@ -160,7 +163,7 @@ struct Work {
     destinations: Vec<MessageDestination>,
     disabled: HashSet<String>,
     /// The versions of the tables that the destinations are from.
-    versions: Option<[u64; 3]>,
+    versions: Option<[u64; 4]>,
     queues: HashMap<Box<str>, Queue>,
     attempts: JoinSet<Attempted>,
     results: Vec<Attempted>,
@@ -220,7 +223,12 @@ impl Work {
     async fn round(&mut self, engine: &mut Engine) -> Result<bool, StoreError> {
         let mut changes = Changes::default();
         let state = engine.logs.server_state();
-        let versions = [state.version::<WebhookRecord>(), state.version::<Disabled>(), state.version::<PushSubscription>()];
+        let versions = [
+            state.version::<WebhookRecord>(),
+            state.version::<Disabled>(),
+            state.version::<PushSubscription>(),
+            state.version::<TaskPush>(),
+        ];
         if self.versions.replace(versions) != Some(versions) {
             self.read_destinations(engine, &mut changes);
         }
@@ -255,9 +263,9 @@ impl Work {
         Ok(found.has_more)
     }
 
-    /// The owner of a log, where a device may get an event of it.
+    /// The owner of a log, where a person may get an event of it.
     async fn owner_of(&self, engine: &Engine, log: &LogId) -> Result<Option<OwnerId>, StoreError> {
-        match self.destinations.iter().any(|destination| matches!(destination, MessageDestination::Device(..))) {
+        match self.destinations.iter().any(|destination| !matches!(destination, MessageDestination::Webhook(_))) {
             true => owner_of(&engine.reads, log).await,
             false => Ok(None),
         }
@@ -347,14 +355,16 @@ impl Work {
             Err(error) if error.affects_one_log() => delivery.state = DeliveryState::Dropped,
             Err(error) => return Err(error),
         }
+        let is_last = delivery.state != DeliveryState::Open && delivery.event.kind.ends_run();
         match &destination {
             MessageDestination::Webhook(webhook) if has_ended => {
                 changes.entry(EntryChange::set(&webhook.id, &Disabled { at: now_ms(engine) }));
                 self.disabled.insert(webhook.id.to_string());
             }
-            // Its deliveries go when the destinations are read again.
+            // Their deliveries go when the destinations are read again.
             MessageDestination::Device(id, _) if has_ended => changes.entry(EntryChange::remove::<PushSubscription>(id)),
-            MessageDestination::Webhook(_) | MessageDestination::Device(..) => {}
+            MessageDestination::Task(id, _) if has_ended || is_last => changes.entry(EntryChange::remove::<TaskPush>(id)),
+            MessageDestination::Webhook(_) | MessageDestination::Device(..) | MessageDestination::Task(..) => {}
         }
         engine.notifier.attempts.add(match delivery.state {
             DeliveryState::Open => "retried",
@@ -413,6 +423,7 @@ fn attempt(
                 Err(error) => Err(error),
             },
             MessageDestination::Device(_, subscription) => tell_device(&notifier, &reads, subscription, &delivery.event).await,
+            MessageDestination::Task(_, push) => tell_task(&notifier, &reads, push, &delivery.event).await,
         };
         Attempted { destination, key, result }
     }
@@ -426,14 +437,8 @@ async fn tell_device(
     event: &StatusEvent,
 ) -> Result<Attempt, StoreError> {
     let now = (notifier.environment.now)();
-    let has_ended = match (&reads.authenticator, &subscription.holder) {
-        (Some(authenticator), Some(holder)) => authenticator.end_of(holder).is_some(),
-        // It was made when the server let everyone in.
-        (Some(_), None) => true,
-        (None, _) => false,
-    };
     let Ok(endpoint) = notifier.services.endpoint(&subscription.endpoint) else { return Ok(Attempt::Ended) };
-    if has_ended || subscription.until() <= now.as_millisecond() {
+    if have_ended(reads, subscription.holder.as_ref()) || subscription.until() <= now.as_millisecond() {
         return Ok(Attempt::Ended);
     }
     if !subscription.covers(event, owner_of(reads, &event.log).await?.as_ref()) {
@@ -447,6 +452,31 @@ async fn tell_device(
     match request {
         Some(request) => Ok(Attempt::Answered(notifier.push(request).await)),
         None => Ok(Attempt::Ended),
+    }
+}
+
+/// Sends the status of a task to a push address, with the rights that its person has now.
+async fn tell_task(notifier: &Notifier, reads: &Reads, push: &TaskPush, event: &StatusEvent) -> Result<Attempt, StoreError> {
+    let now = (notifier.environment.now)().as_millisecond();
+    let Ok(endpoint) = notifier.services.any_endpoint(&push.url) else { return Ok(Attempt::Ended) };
+    if have_ended(reads, push.holder.as_ref()) || push.until() <= now {
+        return Ok(Attempt::Ended);
+    }
+    if !push.covers(event, owner_of(reads, &event.log).await?.as_ref()) {
+        return Ok(Attempt::Needless);
+    }
+    let Some(body) = message::task(reads, event, push).await? else { return Ok(Attempt::Needless) };
+    let post = |client: &Client| client.post(endpoint.url).headers(push.headers()).body(body);
+    Ok(Attempt::Answered(notifier.send(endpoint.allow_private, post).await))
+}
+
+/// Whether the rights have ended with which a person asked for messages.
+fn have_ended(reads: &Reads, holder: Option<&TokenHolder>) -> bool {
+    match (&reads.authenticator, holder) {
+        (Some(authenticator), Some(holder)) => authenticator.end_of(holder).is_some(),
+        // It was made when the server let everyone in.
+        (Some(_), None) => true,
+        (None, _) => false,
     }
 }
 

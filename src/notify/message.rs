@@ -2,8 +2,11 @@
 
 use super::event::{EventKind, StatusEvent};
 use super::push::{self, PushMessage, Urgency};
+use super::task_push::TaskPush;
 use super::webhook::{Include, Webhook};
 use super::{Notifier, Reads};
+use crate::encode::a2a::A2aOptions;
+use crate::encode::frames::ActivityView;
 use crate::log::{LogId, StoreError};
 use crate::model::{ActionId, AgentId, Audience, ControlId, SessionId};
 use crate::projection::activity_set::Activity;
@@ -161,6 +164,24 @@ pub(super) async fn push(
     let Some(text) = texts.into_iter().find(|text| text.len() <= push::PUSH_TEXT_BYTES_MAX) else { return Ok(None) };
     let urgency = if event.kind == EventKind::RunWaiting { Urgency::High } else { Urgency::Normal };
     Ok(Some(PushMessage { text, about, urgency }))
+}
+
+/// The message to a push address of a task: its status now. `None`: there is nothing to tell.
+///
+/// # Errors
+/// [`StoreError`] from the store.
+pub(super) async fn task(reads: &Reads, event: &StatusEvent, push: &TaskPush) -> Result<Option<Vec<u8>>, StoreError> {
+    if event.kind == EventKind::RunWaiting && !waits(reads, event, push.audience).await? {
+        return Ok(None);
+    }
+    if reads.logs.log(&event.log).await?.tail().epoch != Some(event.epoch) {
+        return Ok(None);
+    }
+    let Some(view) = reads.feed.activities(&event.log, push.audience, None).await? else { return Ok(None) };
+    let shown: Vec<_> = view.activities().iter().map(|activity| ActivityView::of(&push.task, activity)).collect();
+    let context = event.session.as_ref().map_or(push.task.as_str(), SessionId::as_str).to_owned();
+    let options = A2aOptions { version: push.version, context, task: push.task.to_string(), request: Value::Null };
+    Ok(Some(options.status(&shown).to_string().into_bytes()))
 }
 
 /// Whether what an event says to wait still waits for this audience.

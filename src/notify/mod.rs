@@ -20,6 +20,7 @@ mod message;
 pub mod push;
 pub mod settings;
 pub mod subscription;
+pub mod task_push;
 pub mod webhook;
 
 pub use engine::Engine;
@@ -38,6 +39,7 @@ use reqwest::{Client, RequestBuilder, Url};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use subscription::{PushServices, PushSubscription};
+use task_push::TaskPush;
 use tokio::sync::{Notify, mpsc};
 use webhook::{Webhook, WebhookRecord};
 
@@ -153,7 +155,9 @@ impl Notifier {
         let now = (self.environment.now)().as_millisecond();
         let devices = logs.server_state().all::<PushSubscription>("").into_iter().filter(|(_, known)| known.until() > now);
         let devices = devices.map(|(id, subscription)| MessageDestination::Device(id.into(), Arc::new(subscription)));
-        self.webhooks(logs).into_iter().map(MessageDestination::Webhook).chain(devices).collect()
+        let tasks = logs.server_state().all::<TaskPush>("").into_iter().filter(|(_, known)| known.until() > now);
+        let tasks = tasks.map(|(id, push)| MessageDestination::Task(id.into(), Arc::new(push)));
+        self.webhooks(logs).into_iter().map(MessageDestination::Webhook).chain(devices).chain(tasks).collect()
     }
 
     /// The key that browsers subscribe with, as base64url, once the first node that leads has made it.

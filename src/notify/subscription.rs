@@ -1,5 +1,6 @@
 //! Push subscriptions: the devices of people, as their browsers subscribe them for the page (RFC 8030).
 
+use super::address;
 use super::event::{EventKind, StatusEvent};
 use super::settings::SettingsError;
 use crate::auth::holder::TokenHolder;
@@ -60,31 +61,51 @@ impl PushServices {
     /// [`SettingsError`] for another address than one of a push service.
     pub fn endpoint(&self, text: &str) -> Result<PushEndpoint, SettingsError> {
         let refused = |what: String| SettingsError { member: "endpoint", what };
-        if text.len() > ENDPOINT_BYTES_MAX {
-            return Err(refused(format!("it has {} bytes; the limit is {ENDPOINT_BYTES_MAX}", text.len())));
-        }
-        let url = Url::parse(text).map_err(|error| refused(format!("it is not an absolute URL: {error}")))?;
-        let host = url.host_str().unwrap_or_default();
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(refused("it has a user name or a password".into()));
-        }
-        let named = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-        if self.added.iter().any(|added| **added == *host || **added == *named) {
-            let is_here = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
-            return match url.scheme() {
-                "https" => Ok(PushEndpoint { url, allow_private: true }),
-                "http" if is_here => Ok(PushEndpoint { url, allow_private: true }),
-                other => Err(refused(format!("its scheme is {other}; use https"))),
-            };
-        }
+        let endpoint = self.read(text).map_err(refused)?;
+        let (host, url) = (endpoint.url.host_str().unwrap_or_default(), &endpoint.url);
         let is_known = |service: &str| host.strip_suffix(service).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-        if !SERVICES.iter().any(|service| is_known(service)) {
+        if !endpoint.allow_private && !SERVICES.iter().any(|service| is_known(service)) {
             return Err(refused(format!("{host} is no known push service; --push-host adds one")));
         }
-        match url.scheme() {
-            "https" if url.port().is_none() => Ok(PushEndpoint { url, allow_private: false }),
-            _ => Err(refused("it must be https, on its usual port".into())),
+        if !endpoint.allow_private && (url.scheme() != "https" || url.port().is_some()) {
+            return Err(refused("it must be https, on its usual port".into()));
         }
+        Ok(endpoint)
+    }
+
+    /// Reads the address of any receiver: a public one, or one of a host of the operator.
+    ///
+    /// # Errors
+    /// [`SettingsError`] for a private address, or one without TLS.
+    pub fn any_endpoint(&self, text: &str) -> Result<PushEndpoint, SettingsError> {
+        let refused = |what: String| SettingsError { member: "url", what };
+        let endpoint = self.read(text).map_err(refused)?;
+        if !endpoint.allow_private {
+            if endpoint.url.scheme() != "https" {
+                return Err(refused(format!("its scheme is {}; use https", endpoint.url.scheme())));
+            }
+            address::parse(text, false).map_err(|_| refused("it is not public; --push-host allows a private host".into()))?;
+        }
+        Ok(endpoint)
+    }
+
+    /// Reads an address. `allow_private`: it is of a host of the operator.
+    fn read(&self, text: &str) -> Result<PushEndpoint, String> {
+        if text.len() > ENDPOINT_BYTES_MAX {
+            return Err(format!("it has {} bytes; the limit is {ENDPOINT_BYTES_MAX}", text.len()));
+        }
+        let url = Url::parse(text).map_err(|error| format!("it is not an absolute URL: {error}"))?;
+        let host = url.host_str().unwrap_or_default();
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("it has a user name or a password".into());
+        }
+        let named = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        let allow_private = self.added.iter().any(|added| **added == *host || **added == *named);
+        let is_here = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
+        if allow_private && url.scheme() != "https" && !(url.scheme() == "http" && is_here) {
+            return Err(format!("its scheme is {}; use https", url.scheme()));
+        }
+        Ok(PushEndpoint { url, allow_private })
     }
 }
 

@@ -5,6 +5,7 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { createServer } from "node:http";
 import { createInterface } from "node:readline";
 import { spawn } from "node:child_process";
 import { after, test } from "node:test";
@@ -24,11 +25,11 @@ function startProgram(...args) {
   return spawn(`${python}/python`, args, { cwd, stdio: ["ignore", "pipe", "inherit"] });
 }
 
-async function startHelper() {
+async function startHelper(...flags) {
   const agent = startProgram("a2a_agent.py");
   stops.push(() => agent.kill());
   const [line] = await once(createInterface({ input: agent.stdout }), "line");
-  const server = await startServer("--connect", `helper=a2a:${line.replace("listening on ", "")}/agent`);
+  const server = await startServer("--connect", `helper=a2a:${line.replace("listening on ", "")}/agent`, ...flags);
   stops.push(() => server.stop());
   return server;
 }
@@ -46,7 +47,7 @@ async function talk(server, version, ...steps) {
 const last = (got, of) => got.findLast((item) => item.of === of);
 
 for (const version of ["1.0", "0.3"]) {
-  test(`a client of A2A ${version} sends a message, follows its task, and reads it again`, { timeout: 60_000, skip }, async () => {
+  test(`a client of A2A ${version} sends a message, follows its task, and reads it again`, { skip }, async () => {
     const server = await startHelper();
     const got = await talk(server, version, "Hello", "get", "subscribe", "Again");
     assert.equal(got[0].supportedInterfaces[0].protocolVersion.slice(0, 3), version);
@@ -62,9 +63,24 @@ for (const version of ["1.0", "0.3"]) {
     assert.equal(again[0].task.contextId, stream[0].task.contextId, "of the same context");
   });
 
-  test(`a client of A2A ${version} answers what its task waits for`, { timeout: 60_000, skip }, async () => {
-    const server = await startHelper();
-    const got = await talk(server, version, "Delete", "reply:a.txt", "get");
+  test(`a client of A2A ${version} answers what its task waits for, and is told of its end`, { skip }, async () => {
+    const receiver = createServer().listen(0, "127.0.0.1");
+    await once(receiver, "listening");
+    stops.push(() => receiver.close());
+    const told = new Promise((tell) => {
+      receiver.on("request", async (request, response) => {
+        const body = JSON.parse((await request.toArray()).join(""));
+        response.end();
+        tell({ token: request.headers["x-a2a-notification-token"], body });
+      });
+    });
+    const host = `127.0.0.1:${receiver.address().port}`;
+    const server = await startHelper("--push-host", host);
+    const got = await talk(server, version, "Delete", `push:http://${host}/tasks`, "reply:a.txt", "get");
+    assert.equal(last(got, "push").configs[0].id, "mine");
+    const { token, body } = await within("the notification", told);
+    assert.equal(token, "known");
+    assert.match(JSON.stringify(body), version === "1.0" ? /"statusUpdate".*TASK_STATE_COMPLETED/ : /"kind":"task".*"completed"/);
     const asked = last(got, "Delete").statusUpdate.status;
     assert.equal(asked.state, "TASK_STATE_INPUT_REQUIRED");
     assert.equal(asked.message.parts[0].text, "Which file?");

@@ -4,19 +4,19 @@ use crate::harness::{Client, fact, recordings, start_local, to_ndjson, with_time
 use crate::harness::{is_full, part_of};
 use serde_json::{Map, Value, json};
 
-const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
+pub const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
-fn call(method: &str, params: &Value) -> String {
+pub fn call(method: &str, params: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": "q", "method": method, "params": params }).to_string()
 }
 
-async fn ask(client: &Client, method: &str, params: &Value) -> Value {
+pub async fn ask(client: &Client, method: &str, params: &Value) -> Value {
     let answer = client.post("/a2a/helper", &JSON, call(method, params)).await.ok();
     assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!("q")), "{answer}");
     answer
 }
 
-async fn error(client: &Client, method: &str, params: &Value) -> (i64, String) {
+pub async fn error(client: &Client, method: &str, params: &Value) -> (i64, String) {
     let answer = ask(client, method, params).await;
     let error = &answer["error"];
     (error["code"].as_i64().unwrap_or_else(|| panic!("{answer}")), error["message"].as_str().unwrap().to_owned())
@@ -299,8 +299,8 @@ async fn a_wrong_request_gets_an_error_of_the_protocol_that_names_what_and_where
         (r#"{"jsonrpc":"2.0","id":{},"method":"tasks/get"}"#.to_owned(), -32600, "an id"),
         (call("tasks/list", &json!({})), -32601, "tasks/list"),
         (call("ListTasks", &json!({})), -32601, "SubscribeToTask"),
-        (call("tasks/pushNotificationConfig/set", &json!({})), -32003, "webhooks"),
-        (call("CreateTaskPushNotificationConfig", &json!({})), -32003, "push"),
+        (call("tasks/pushNotificationConfig/set", &json!({})), -32602, "taskId is missing"),
+        (call("GetTaskPushNotificationConfig", &json!({ "taskId": "never" })), -32001, "never"),
         (call("tasks/get", &json!([])), -32602, "params"),
         (call("tasks/get", &json!({})), -32602, "id is missing"),
         (call("tasks/get", &json!({ "id": 7 })), -32602, "id is a number"),

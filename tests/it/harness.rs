@@ -453,6 +453,8 @@ pub struct Client {
     http: reqwest::Client,
     /// The token of its streams, which have connections of their own.
     bearer: Option<String>,
+    /// Whether it sends a request again that found no leader, as clients of a cluster do.
+    awaits_leader: bool,
 }
 
 impl Client {
@@ -463,13 +465,13 @@ impl Client {
         // A body may wait for the server longer than reqwest lets a connection stand still.
         let builder = reqwest::Client::builder().no_proxy().pool_idle_timeout(Duration::from_secs(30));
         let http = builder.tcp_user_timeout(None).build();
-        Self { at, http: http.expect("the HTTP client builds"), bearer: None }
+        Self { at, http: http.expect("the HTTP client builds"), bearer: None, awaits_leader: false }
     }
 
     /// Creates a client that opens a connection for each request: a server closes idle ones when its clock is set forward.
     pub fn without_pool(at: SocketAddr) -> Self {
         let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).tcp_user_timeout(None).build();
-        Self { at, http: http.expect("the HTTP client builds"), bearer: None }
+        Self { at, http: http.expect("the HTTP client builds"), bearer: None, awaits_leader: false }
     }
 
     /// A client that sends this token with each request.
@@ -479,19 +481,38 @@ impl Client {
         let value = bearer.parse().expect("a token is a header value");
         let headers = [(http::header::AUTHORIZATION, value)].into_iter().collect();
         let http = reqwest::Client::builder().no_proxy().default_headers(headers).build();
-        Self { at, http: http.expect("the HTTP client builds"), bearer: Some(bearer) }
+        Self { at, http: http.expect("the HTTP client builds"), bearer: Some(bearer), awaits_leader: false }
     }
 
     /// Returns this client for another server: to build a client takes longer than to start a server.
     pub fn for_server(&self, at: SocketAddr) -> Self {
-        Self { at, http: self.http.clone(), bearer: self.bearer.clone() }
+        Self { at, ..self.clone() }
     }
 
-    async fn send(&self, request: reqwest::RequestBuilder) -> Response {
+    /// Returns this client, so that it sends a request again that found no leader: nothing of it was stored.
+    pub fn awaiting_leader(&self) -> Self {
+        Self { awaits_leader: true, ..self.clone() }
+    }
+
+    /// Returns this client, so that it takes the first answer.
+    pub fn at_once(&self) -> Self {
+        Self { awaits_leader: false, ..self.clone() }
+    }
+
+    async fn send(&self, mut request: reqwest::RequestBuilder) -> Response {
         let sending = async {
-            let response = request.send().await.expect("a response arrives");
-            let (status, headers) = (response.status().as_u16(), response.headers().clone());
-            Response { status, headers, body: response.bytes().await.expect("the whole body arrives").to_vec() }
+            loop {
+                let again = request.try_clone().filter(|_| self.awaits_leader);
+                let response = request.send().await.expect("a response arrives");
+                let (status, headers) = (response.status().as_u16(), response.headers().clone());
+                let body = response.bytes().await.expect("the whole body arrives").to_vec();
+                let has_no_leader = status == 503 && memchr::memmem::find(&body, b"\"no_leader\"").is_some();
+                match again.filter(|_| has_no_leader) {
+                    Some(again) => request = again,
+                    None => return Response { status, headers, body },
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
         };
         with_timeout("a response", sending).await
     }

@@ -11,6 +11,7 @@
 mod harness;
 
 mod a2a;
+mod a2a_push;
 mod acp_face;
 mod activities;
 mod ag_ui;

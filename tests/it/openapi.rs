@@ -57,6 +57,7 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("too_many_webhooks", "`webhooks`"),
     ("too_many_backups", "`backup_online`"),
     ("too_many_devices", "`push`"),
+    ("too_many_push_addresses", "`a2a_push`"),
     ("webhook_configured", "`webhooks`"),
     ("too_many_links", "`auth::links`"),
     ("erased", "`erase_sessions`"),

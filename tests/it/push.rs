@@ -106,28 +106,28 @@ async fn take(
     answer
 }
 
-fn token(sub: &str, here: &Value) -> String {
+pub fn token(sub: &str, here: &Value) -> String {
     let claims = json!({ "sub": sub, "jti": format!("token-of-{sub}"), "exp": 4_000_000_000u64, "proscenium": here });
     TokenSigner::from_file(SECRET.as_bytes()).unwrap().sign(&claims, None).unwrap()
 }
 
-fn admin() -> String {
+pub fn admin() -> String {
     token("admin", &json!({ "audience": "internal", "sessions": ["*"], "agents": ["*"], "owners": ["*"], "can": ["admin"] }))
 }
 
-/// The flags of a server with tokens, whose devices use this service.
-fn flags(dir: &Path, service: &PushService) -> Vec<String> {
+/// The flags of a server with tokens, that sends messages to this host, too.
+pub fn flags(dir: &Path, host: &str) -> Vec<String> {
     let (key, revoked) = (dir.join("key"), dir.join("revoked"));
     std::fs::write(&key, SECRET).unwrap();
     if !revoked.exists() {
         std::fs::write(&revoked, "").unwrap();
     }
     let [key, revoked] = [key, revoked].map(|file| file.to_str().unwrap().to_owned());
-    ["--auth-key", &key, "--auth-revoked", &revoked, "--push-host", &service.host].map(str::to_owned).to_vec()
+    ["--auth-key", &key, "--auth-revoked", &revoked, "--push-host", host].map(str::to_owned).to_vec()
 }
 
 fn start(dir: &Path, service: &PushService) -> Process {
-    let flags = flags(dir, service);
+    let flags = flags(dir, &service.host);
     Process::start_with(dir, &flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 

@@ -126,6 +126,10 @@ async fn a_client_that_follows_live_has_what_a_late_one_gets() {
     let open = async |query: &str| client.open(Transport::Raw, &format!("/v1/runs/r/stream?{query}"), None).await;
     let (mut native, mut page, mut chat) =
         (open("frames=activities").await, open("format=ag-ui").await, open("format=ai-sdk&version=7").await);
+    // Each reader has begun before the surface comes: one that begins later gets it among the run's other messages.
+    for reader in [&mut native, &mut page, &mut chat] {
+        reader.next_frame().await;
+    }
     send(&client, "r", "ag-ui", &[snapshot(&first)]).await;
     // Each reader has the first state before the second comes: a slow reader gets both as one.
     let until_surface = async |sse: &mut crate::harness::Sse| {

@@ -3,6 +3,8 @@
 //! A message without a task requests a run, whose id follows from the message's: a repeated message attaches to its
 //! task. A message to a task that waits answers what it waits for. Nothing else changes a run.
 
+mod push;
+
 use super::ag_ui::{prepare, resume_position};
 use super::bodies::BodyReader;
 use super::requests::{self, Decision, SubmittedDecision, hashed_id};
@@ -32,6 +34,7 @@ use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode, Uri, header};
+use push::PushMethod;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +50,6 @@ const MESSAGE_ID_BYTES_MAX: usize = 256;
 
 const TASK_NOT_FOUND: i64 = -32001;
 const TASK_NOT_CANCELABLE: i64 = -32002;
-const NO_PUSH: i64 = -32003;
 const UNSUPPORTED: i64 = -32004;
 const CONTENT_NOT_SUPPORTED: i64 = -32005;
 
@@ -59,15 +61,20 @@ enum A2aMethod {
     Get,
     Cancel,
     Resubscribe,
+    Push(PushMethod),
 }
 
 /// The methods, by their names in each version.
-const METHODS: [(A2aMethod, &str, &str); 5] = [
+const METHODS: [(A2aMethod, &str, &str); 9] = [
     (A2aMethod::Send, "message/send", "SendMessage"),
     (A2aMethod::Stream, "message/stream", "SendStreamingMessage"),
     (A2aMethod::Get, "tasks/get", "GetTask"),
     (A2aMethod::Cancel, "tasks/cancel", "CancelTask"),
     (A2aMethod::Resubscribe, "tasks/resubscribe", "SubscribeToTask"),
+    (A2aMethod::Push(PushMethod::Set), "tasks/pushNotificationConfig/set", "CreateTaskPushNotificationConfig"),
+    (A2aMethod::Push(PushMethod::Get), "tasks/pushNotificationConfig/get", "GetTaskPushNotificationConfig"),
+    (A2aMethod::Push(PushMethod::List), "tasks/pushNotificationConfig/list", "ListTaskPushNotificationConfigs"),
+    (A2aMethod::Push(PushMethod::Delete), "tasks/pushNotificationConfig/delete", "DeleteTaskPushNotificationConfig"),
 ];
 
 /// Why a request is not answered: an error of the protocol, or of the connection.
@@ -159,7 +166,7 @@ pub async fn card(
         "preferredTransport": "JSONRPC",
         "protocolVersion": "0.3.0",
         "supportedInterfaces": [interface("1.0"), interface("0.3")],
-        "capabilities": { "streaming": true, "pushNotifications": false },
+        "capabilities": { "streaming": true, "pushNotifications": true },
         "defaultInputModes": text,
         "defaultOutputModes": text,
         "skills": [{ "id": agent, "name": agent, "description": format!("Talk to {agent}."), "tags": ["agent"] }],
@@ -243,6 +250,10 @@ async fn answer(
             Ok(asked.respond(run, result))
         }
         A2aMethod::Cancel => cancel(asked, authorization, &params).await,
+        A2aMethod::Push(method) => {
+            let result = push::answer(&asked, &authorization, method, &params).await?;
+            Ok(no_store_json(json!({ "jsonrpc": "2.0", "id": asked.request, "result": result })))
+        }
         A2aMethod::Resubscribe => {
             let (run, context, tail) = find_task(&asked, &params, "id", Verb::Read).await?;
             let dialect = asked.dialect(&context, &run, Begin::Snapshot);
@@ -270,10 +281,6 @@ fn method_of(name: &str) -> Result<(A2aMethod, A2aVersion), RpcError> {
         if name == new {
             return Ok((method, A2aVersion::V10));
         }
-    }
-    if name.to_ascii_lowercase().contains("pushnotificationconfig") {
-        let detail = "The server sends no push notifications. Subscribe to the task, or use webhooks of the server.";
-        return Err(RpcError::new(NO_PUSH, detail));
     }
     let known = METHODS.iter().flat_map(|(_, old, new)| [*old, *new]).collect::<Vec<_>>().join(", ");
     Err(RpcError::new(METHOD_NOT_FOUND, format!("The method {} is not served. The methods are {known}.", quoted(name))))
@@ -406,11 +413,11 @@ async fn send(
 ) -> Result<Response, Refusal> {
     let said = Said::read(&mut params)?;
     let configuration = params.get("configuration").and_then(Value::as_object).cloned().unwrap_or_default();
-    let history = history_of(&configuration)?;
+    let (history, push) = (history_of(&configuration)?, push::of_message(&asked, &configuration)?);
     let (app, audience) = (asked.app.clone(), asked.audience);
     let ((authorization, context, run, start), begin) = match said.task.clone() {
-        None => (begin_task(&asked, authorization, agent, said).await?, Begin::Replay),
-        Some(task) => (continue_task(&asked, authorization, &task, said).await?, Begin::Snapshot),
+        None => (begin_task(&asked, authorization, agent, said, push).await?, Begin::Replay),
+        Some(task) => (continue_task(&asked, authorization, &task, said, push).await?, Begin::Snapshot),
     };
     if streams || is_blocking(&params) {
         let dialect = asked.dialect(&context, &run, begin);
@@ -455,7 +462,13 @@ async fn read_to_pause(mut stream: DialectStream) -> Result<(), Refusal> {
 type Ready = (Authorization, String, RunId, StartFuture);
 
 /// Requests the run of a new task, once.
-async fn begin_task(asked: &Asked, authorization: Authorization, agent: &AgentId, said: Said) -> Result<Ready, Refusal> {
+async fn begin_task(
+    asked: &Asked,
+    authorization: Authorization,
+    agent: &AgentId,
+    said: Said,
+    push: Option<Map<String, Value>>,
+) -> Result<Ready, Refusal> {
     let (app, audience) = (&asked.app, asked.audience);
     let by = authorization.requester(audience, Via::A2a);
     let sub = by.decider.sub.clone().unwrap_or_default();
@@ -468,6 +481,10 @@ async fn begin_task(asked: &Asked, authorization: Authorization, agent: &AgentId
     let run = hashed_id(&["a2a", agent.as_str(), context.as_str(), &said.id, &sub]);
     let run = RunId::new(&run).expect("hexadecimal digits are an id");
     let thread = Thread::find(app, &context).await?;
+    // First, so that nothing of the task happens before.
+    if let Some(push) = push {
+        push::save(asked, &authorization, &run, &push).await?;
+    }
     if app.logs.log(&LogId::Run(run.clone())).await?.tail().epoch.is_none() {
         let sent = json!({ "protocol": "a2a", "threadId": thread.id, "runId": run });
         let value = requests::value_of(Map::new(), sent, vec![said.for_agent()]);
@@ -482,7 +499,13 @@ async fn begin_task(asked: &Asked, authorization: Authorization, agent: &AgentId
 }
 
 /// Answers what a task waits for.
-async fn continue_task(asked: &Asked, authorization: Authorization, task: &str, said: Said) -> Result<Ready, Refusal> {
+async fn continue_task(
+    asked: &Asked,
+    authorization: Authorization,
+    task: &str,
+    said: Said,
+    push: Option<Map<String, Value>>,
+) -> Result<Ready, Refusal> {
     let (app, audience) = (&asked.app, asked.audience);
     let named = Map::from_iter([("message.taskId".to_owned(), Value::from(task))]);
     let (run, context, tail) = find_task(asked, &named, "message.taskId", Verb::Control).await?;
@@ -520,6 +543,9 @@ async fn continue_task(asked: &Asked, authorization: Authorization, task: &str, 
     } else {
         requests::decisions(&said.data)?
     };
+    if let Some(push) = push {
+        push::save(asked, &authorization, &run, &push).await?;
+    }
     let by = authorization.requester(audience, Via::A2a);
     let mut decided: Vec<SubmittedDecision> = Vec::with_capacity(decisions.len());
     for decision in &decisions {

@@ -15,7 +15,7 @@ use super::{DialectStream, PendingOpening, Start, StartFuture, Started, StreamOp
 use crate::auth::rights::Verb;
 use crate::control::Requester;
 use crate::control::aside::Aside;
-use crate::encode::ag_ui::{AgUi, AgUiOptions, interrupts, messages, state};
+use crate::encode::ag_ui::{AgUi, AgUiOptions, interrupts, messages, state, text_of};
 use crate::encode::dialect_cursor::DialectCursor;
 use crate::encode::frames::{ActivityView, Frame};
 use crate::encode::translator::{IdPosition, PlainDialect};
@@ -287,14 +287,6 @@ async fn check_asks_nothing_new(app: &App, thread: &Thread, input: &RunInput, au
         return Ok(());
     }
     Err(requests::run_exists(&input.run))
-}
-
-/// The text of a message, without other parts.
-fn text_of(message: &Value) -> String {
-    match &message["content"] {
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n"),
-        content => content.as_str().unwrap_or_default().to_owned(),
-    }
 }
 
 /// Submits the client's decisions.

@@ -3,9 +3,9 @@
 //! It loads a thread and then joins the active run from its start, so the loaded thread ends before that run
 //! ([`thread_messages`]). It only answers interrupts that carry its own binding ([`with_bindings`]). It drops an open
 //! text at every snapshot, so the text is sent again ([`TanStack`]). It adds a reopened call or reasoning a second time,
-//! so a snapshot leaves out those that follow it. It separates reasoning by step, not by message, so each reasoning
-//! message is a step. It shows a call as failed only if its own metadata, or a message's `error`, say so
-//! ([`mark_failure`]).
+//! so a snapshot leaves out those that follow it. It shows an activity of a snapshot as an empty message, so each is an
+//! event of its own. It separates reasoning by step, not by message, so each reasoning message is a step. It shows a call
+//! as failed only if its own metadata, or a message's `error`, say so ([`mark_failure`]).
 
 use crate::encode::ag_ui::AgUi;
 use crate::encode::failure_text;
@@ -72,13 +72,14 @@ fn adapt(events_in: Vec<Value>, events: &mut Vec<Value>) {
     let mut shown = HashMap::new();
     let opened: HashSet<_> = events_in.iter().filter_map(|event| opened_outside_a_message(event)).map(str::to_owned).collect();
     for mut event in events_in {
-        let (mut before, mut after) = (None, None);
+        let (mut before, mut after, mut activities) = (None, None, Vec::new());
         match event["type"].as_str() {
             Some("MESSAGES_SNAPSHOT") => {
                 if let Some(messages) = event["messages"].as_array_mut() {
                     shown = messages.iter().flat_map(texts).collect();
-                    // The client would show an activity as an empty bubble.
-                    messages.retain(|message| message["role"] != "activity" && !is_reopened(message, &opened));
+                    // As a message, the client would show an activity as an empty bubble.
+                    activities = messages.extract_if(.., |message| message["role"] == "activity").map(as_event).collect();
+                    messages.retain(|message| !is_reopened(message, &opened));
                     messages.iter_mut().for_each(mark_failure);
                 }
             }
@@ -102,8 +103,17 @@ fn adapt(events_in: Vec<Value>, events: &mut Vec<Value>) {
             }
             _ => {}
         }
-        events.extend(before.into_iter().chain([event]).chain(after));
+        events.extend(before.into_iter().chain([event]).chain(after).chain(activities));
     }
+}
+
+/// An activity of a snapshot as an event of its own.
+fn as_event(message: Value) -> Value {
+    let Value::Object(mut event) = message else { return message };
+    event.shift_remove("role");
+    let id = event.shift_remove("id").unwrap_or_default();
+    event.extend([("type".to_owned(), "ACTIVITY_SNAPSHOT".into()), ("messageId".to_owned(), id)]);
+    Value::Object(event)
 }
 
 /// The id of the call or reasoning that an event opens: the client adds both to its newest message.

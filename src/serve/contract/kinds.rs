@@ -124,6 +124,7 @@ kinds! {
     TOO_MANY_BRANCHES = 429 "too_many_branches", "The session has `limit` branches, or is a branch of too many branches", "Erase some of them";
     TOO_MANY_BACKUPS = 429 "too_many_backups", "`limit` backups are being read", "Retry when one has ended";
     TOO_MANY_WEBHOOKS = 429 "too_many_webhooks", "The server has `limit` webhooks", "Remove one";
+    TOO_MANY_PUSH_ADDRESSES = 429 "too_many_push_addresses", "`limit` push addresses are known, of the task, the person or the server", "Delete one";
     TOO_MANY_DEVICES = 429 "too_many_devices", "`limit` devices are subscribed, of the person or of the server", "Unsubscribe one";
     TOO_MANY_HOLDS = 429 "too_many_holds", "The server has `limit` legal holds", "Lift some, or hold their owner";
     TOO_MANY_LINKS = 429 "too_many_links", "`limit` share links are open, of their maker or of the server", "Revoke some, or wait until they end";

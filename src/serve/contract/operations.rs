@@ -626,7 +626,7 @@ pub static OPERATIONS: &[Operation] = &[
             STORE,
             BODY_TRANSFER,
             &[kinds::UNSUPPORTED_MEDIA_TYPE, kinds::BODY_TOO_LARGE, kinds::TOO_MANY_CONTROLS],
-            &[kinds::TOO_MANY_SECRETS, kinds::QUOTA_EXCEEDED, kinds::DISK_FULL],
+            &[kinds::TOO_MANY_SECRETS, kinds::TOO_MANY_PUSH_ADDRESSES, kinds::QUOTA_EXCEEDED, kinds::DISK_FULL],
         ]),
     Operation::new(Method::GET, "/copilotkit/info", Requires(Verb::Read), "copilotInfo", "clients")
         .with_summary("The agents, which CopilotKit asks its runtime for first.")

@@ -23,6 +23,7 @@ use crate::log::{LogId, LogKind, StoreError};
 use crate::model::decided_by::{Decider, Via};
 use crate::model::{AgentId, Audience, Control, OwnerId, RunId, SessionId};
 use crate::notify::delivery::Notification;
+use crate::notify::task_push::TaskPush;
 use crate::serve::App;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -108,7 +109,9 @@ pub async fn erase_alone(app: &Arc<App>, run: &RunId, audit: AuditEntry) -> Resu
     // is of no effect.
     append(app, vec![EntryChange::set(&ErasedRecord::key(&log), &erased)], &[audit]).await?;
     drop(gate);
-    Ok(erase_log(app, &log).await?)
+    let is_erased = erase_log(app, &log).await?;
+    append(app, pushes_of(app, &HashSet::from([&log])), &[]).await?;
+    Ok(is_erased)
 }
 
 /// Begins erasures, durably and each with its audit, unless they are under way. They complete, also after a crash.
@@ -250,6 +253,9 @@ pub async fn complete(app: &App, targets: &[ErasureTarget]) -> Result<(), StoreE
 }
 
 async fn append(app: &App, entries: Vec<EntryChange>, audit: &[AuditEntry]) -> Result<(), StoreError> {
+    if entries.is_empty() && audit.is_empty() {
+        return Ok(());
+    }
     let drafts: Vec<_> = audit.iter().map(AuditEntry::draft).collect();
     app.ingest.append_to_server(&drafts, &entries).await
 }
@@ -395,7 +401,14 @@ async fn erase_logs(
     sweep_about(app, logs).await
 }
 
-/// Removes what the server keeps about erased logs, and about erased sessions: share links, and deliveries.
+/// The removal of the push addresses of these runs.
+fn pushes_of(app: &App, runs: &HashSet<&LogId>) -> Vec<EntryChange> {
+    let pushes = app.logs.server_state().all::<TaskPush>("").into_iter();
+    let pushes = pushes.filter(|(_, push)| runs.contains(&LogId::Run(push.task.clone())));
+    pushes.map(|(id, _)| EntryChange::remove::<TaskPush>(&id)).collect()
+}
+
+/// Removes what the server keeps about erased logs, and about erased sessions: share links, push addresses, deliveries.
 async fn sweep_about(app: &App, logs: &[LogId]) -> Result<(), StoreError> {
     let erased: HashSet<&LogId> = logs.iter().collect();
     app.links.remove_of(|log| erased.contains(log)).await?;
@@ -405,10 +418,12 @@ async fn sweep_about(app: &App, logs: &[LogId]) -> Result<(), StoreError> {
     };
     let deliveries = app.logs.server_state().all::<Notification>("").into_iter();
     let keys: Vec<_> = deliveries.filter(|(_, delivery)| is_about(delivery)).map(|(key, _)| key).collect();
-    if keys.is_empty() {
+    let mut gone = pushes_of(app, &erased);
+    gone.extend(keys.iter().map(|key| EntryChange::remove::<Notification>(key)));
+    if gone.is_empty() {
         return Ok(());
     }
-    append(app, keys.iter().map(|key| EntryChange::remove::<Notification>(key)).collect(), &[]).await?;
+    append(app, gone, &[]).await?;
     for key in &keys {
         app.notifier.delivery_changed(key);
     }

@@ -8,7 +8,15 @@ import httpx
 from a2a.client import ClientConfig, ClientFactory
 from a2a.client.card_resolver import A2ACardResolver
 from a2a.helpers.proto_helpers import new_text_message
-from a2a.types import CancelTaskRequest, GetTaskRequest, Role, SendMessageRequest, SubscribeToTaskRequest
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    Role,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    TaskPushNotificationConfig,
+)
 from google.protobuf.json_format import MessageToDict
 
 
@@ -32,6 +40,12 @@ async def main(url, version, steps):
                 continue
             if step == "cancel":
                 show(step, await client.cancel_task(CancelTaskRequest(id=task)))
+                continue
+            if step.startswith("push:"):
+                config = TaskPushNotificationConfig(task_id=task, id="mine", url=step.removeprefix("push:"), token="known")
+                await client.create_task_push_notification_config(config)
+                listed = await client.list_task_push_notification_configs(ListTaskPushNotificationConfigsRequest(task_id=task))
+                show("push", listed)
                 continue
             if step == "subscribe":
                 stream = client.subscribe(SubscribeToTaskRequest(id=task))

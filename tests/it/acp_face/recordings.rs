@@ -170,7 +170,7 @@ async fn what_an_acp_source_said_goes_out_as_it_came_in() {
         live.ok("session/list", json!({})).await;
         let mut got = shown(live.received.clone());
         while got != expected {
-            let Ok(message) = tokio::time::timeout(std::time::Duration::from_secs(20), live.message()).await else {
+            let Ok(message) = tokio::time::timeout(crate::harness::TIMEOUT, live.message()).await else {
                 panic!("{name}, live: {got:#?}\nexpected {expected:#?}");
             };
             live.received.push_back(message.unwrap());

@@ -34,7 +34,7 @@ async fn a_link_of_one_node_opens_on_all_and_outlives_the_leader() {
     let made = made.json();
     let (_, secret) = made["url"].as_str().unwrap().split_once("#link=").unwrap();
     let reader = exchange(cluster.client(follower), secret).await.ok()["token"].as_str().unwrap().to_owned();
-    let by_link = |cluster: &Cluster, node: usize| Client::with_token(cluster.client(node).at, &reader);
+    let by_link = |cluster: &Cluster, node: usize| Client::with_token(cluster.client(node).at, &reader).awaiting_leader();
     for node in cluster.running() {
         // A node that follows has the link a moment later.
         eventually("the node knows the link", async || by_link(&cluster, node).get("/v1/runs/r").await.status == 200).await;

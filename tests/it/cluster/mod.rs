@@ -67,7 +67,7 @@ impl Node {
             None => Client::new(process.at),
         };
         self.front.redirect(process.at);
-        self.process = Some((process, client));
+        self.process = Some((process, client.awaiting_leader()));
     }
 
     /// Ends the process as a crash would.

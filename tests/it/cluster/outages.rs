@@ -16,7 +16,7 @@ async fn send(client: &Client, run: &str, number: u64) -> crate::harness::Respon
     let number_text = number.to_string();
     let headers =
         [("content-type", "application/json"), ("producer-id", "p"), ("producer-epoch", "0"), ("producer-seq", &number_text)];
-    client.post(&format!("/v1/runs/{run}/facts"), &headers, json!([text(number)]).to_string()).await
+    client.at_once().post(&format!("/v1/runs/{run}/facts"), &headers, json!([text(number)]).to_string()).await
 }
 
 /// Repeats the fact until it is stored.

@@ -21,7 +21,7 @@ async fn a_session_has_one_owner_on_every_node_and_keeps_it_when_the_leader_dies
     let flags = ["--cluster-allow-r1", "--auth-key", key.to_str().unwrap(), "--owner-sessions-max", "9"];
     let mut cluster = Cluster::start_with(&nats, "owners", 3, &flags, true, Some(&admin())).await;
     let (alice, bob) = (person("alice"), person("bob"));
-    let by = |cluster: &Cluster, token: &str, node: usize| Client::with_token(cluster.client(node).at, token);
+    let by = |cluster: &Cluster, token: &str, node: usize| Client::with_token(cluster.client(node).at, token).awaiting_leader();
     let says = json!([fact("text.final", json!({ "messageId": "m", "payload": { "text": "mine" } }))]).to_string();
     // Two owners begin one session at once, on two nodes.
     let mut owners = Vec::new();

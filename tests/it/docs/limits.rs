@@ -429,7 +429,13 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ),
             ("Days of a device's subscription without renewal", "{SUBSCRIPTION_DAYS}", "it ends"),
             (
-                "Messages that wait for one webhook or device",
+                "Push addresses (A2A) of one task; of one person (`sub`); of the server; bytes of an id, a token, a scheme or \
+                 credentials of one",
+                "{TASK_PUSHES_PER_TASK_MAX}; {TASK_PUSHES_PER_PERSON_MAX}; {TASK_PUSHES_MAX}; {TASK_PUSH_TEXT_BYTES_MAX}",
+                "429 `too_many_push_addresses`; -32602",
+            ),
+            (
+                "Messages that wait for one webhook, device or push address",
                 "{OPEN_MAX in notify/}",
                 "further ones are dropped; `proscenium_notifications_refused_total` counts them",
             ),

@@ -59,13 +59,28 @@ impl A2aOptions {
     /// The task as these activities of its run tell it, with at most `history` messages of the user.
     #[must_use]
     pub fn task(&self, activities: &[ActivityView], history: usize) -> Value {
+        let task = self.reduced(activities);
+        let said = ag_ui::messages(activities, true).into_iter().filter(|message| message["role"] == "user");
+        let said: Vec<Value> = said.map(|message| self.said(&message)).collect();
+        wire::task(self, &task, &said[said.len().saturating_sub(history)..])
+    }
+
+    /// What the push address of a task gets, as these activities of its run tell it: the status, without what was made.
+    #[must_use]
+    pub fn status(&self, activities: &[ActivityView]) -> Value {
+        let task = update::Task { artifacts: Vec::new(), ..self.reduced(activities) };
+        match self.version {
+            A2aVersion::V03 => wire::task(self, &task, &[]),
+            A2aVersion::V10 => wire::response(self, Update::Status(task.status))["result"].take(),
+        }
+    }
+
+    fn reduced(&self, activities: &[ActivityView]) -> update::Task {
         let (mut reduced, mut task) = (Reduced::default(), update::Task::default());
         for event in ag_ui::events(activities, self.ag_ui(Begin::Replay)) {
             reduced.reduce(event, &mut |update| task.apply(update));
         }
-        let said = ag_ui::messages(activities, true).into_iter().filter(|message| message["role"] == "user");
-        let said: Vec<Value> = said.map(|message| self.said(&message)).collect();
-        wire::task(self, &task, &said[said.len().saturating_sub(history)..])
+        task
     }
 
     /// The task of a run that was requested and is not written yet, or was withdrawn.
@@ -78,15 +93,7 @@ impl A2aOptions {
     /// A message of the user.
     fn said(&self, message: &Value) -> Value {
         let id = message["id"].as_str().unwrap_or_default();
-        wire::message(self, "user", id, &[Part::Text(text_of(&message["content"]))])
-    }
-}
-
-/// The text of a message's content.
-fn text_of(content: &Value) -> String {
-    match content {
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n"),
-        content => content.as_str().unwrap_or_default().to_owned(),
+        wire::message(self, "user", id, &[Part::Text(ag_ui::text_of(message))])
     }
 }
 
@@ -123,8 +130,8 @@ impl Dialect for A2a {
     fn load_history(&mut self, _: Vec<ActivityView>) {}
 
     fn resume(&mut self, known: Vec<ActivityView>) {
-        for activity in &known {
-            self.reduced.load(activity);
+        for event in ag_ui::events(&known, self.options.ag_ui(Begin::Replay)) {
+            self.reduced.reduce(event, &mut |_| {});
         }
         self.inner.resume(known);
     }
@@ -168,26 +175,13 @@ impl Dialect for A2a {
 struct Reduced {
     /// The messages that are artifacts.
     texts: HashSet<Box<str>>,
-    /// The messages that come from others than the agent, while they stream.
+    /// The messages that come from others than the agent, and have not ended.
     others: HashSet<Box<str>>,
     /// The artifacts of the run: patches change them.
     artifacts: BTreeMap<Box<str>, Value>,
 }
 
 impl Reduced {
-    /// Loads an activity that the client has.
-    fn load(&mut self, activity: &ActivityView) {
-        if *activity.kind == *ARTIFACT {
-            let id = format!("{}:{}", activity.kind, activity.id);
-            self.artifacts.insert(id.into(), Value::Object(activity.content.as_ref().clone()));
-        }
-        for message in ag_ui::messages(std::slice::from_ref(activity), true) {
-            if let Some(id) = message["id"].as_str().filter(|_| message["role"] == "assistant") {
-                self.texts.insert(id.into());
-            }
-        }
-    }
-
     /// Says what an event changes for a client.
     fn reduce(&mut self, mut event: Value, say: &mut impl FnMut(Update)) {
         let id: Box<str> = event["messageId"].as_str().unwrap_or_default().into();
@@ -226,7 +220,7 @@ impl Reduced {
         }
     }
 
-    /// The artifact of a message of a snapshot.
+    /// The artifact of a message of a snapshot, which may go on.
     fn listed(&mut self, message: &Value) -> Option<Artifact> {
         let id: Box<str> = message["id"].as_str()?.into();
         if message["role"] == "activity" && message["activityType"] == *ARTIFACT {
@@ -234,9 +228,10 @@ impl Reduced {
             return Some(Artifact::of_data(id, message["content"].clone()));
         }
         if message["role"] != "assistant" {
+            self.others.insert(id);
             return None;
         }
-        let text = text_of(&message["content"]);
+        let text = ag_ui::text_of(message);
         if text.is_empty() {
             return None;
         }

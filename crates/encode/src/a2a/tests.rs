@@ -1,7 +1,9 @@
 //! How a run ends, waits and fails as a task.
 
 use super::*;
+use crate::frames::Delta;
 use proscenium_model::Sequence;
+use proscenium_projection::operations;
 
 fn options(version: A2aVersion) -> A2aOptions {
     A2aOptions { version, context: "c".into(), task: "t".into(), request: 1.into() }
@@ -76,4 +78,40 @@ fn a_stream_that_fails_is_an_error_of_the_request_and_not_of_the_task() {
     let flow = dialect.frame(&Frame::Error { problem: json!({ "detail": "The agent refused." }) }, &mut events);
     assert_eq!(flow, Flow::End);
     assert_eq!((&events[0]["error"]["message"], events.len()), (&json!("The agent refused."), 1));
+}
+
+fn message(id: &str, role: &str, opened: u64, text: &str) -> ActivityView {
+    let part = json!({ "partId": "0", "kind": format!("{role}_text"), "text": [text], "status": "streaming", "opened": opened });
+    activity("message", id, opened, json!({ "role": role, "parts": [part] }))
+}
+
+#[test]
+fn a_client_that_was_cut_inside_messages_gets_their_rest_as_one_that_was_not() {
+    let at_work = run(json!({ "status": "running", "attempt": 1 }));
+    let rest_for = |mut client: A2a| {
+        let mut events = Vec::new();
+        for id in ["asked", "said"] {
+            let grows = operations::read(json!({ "op": "add", "path": "/parts/0/text/-", "value": "cause" }));
+            let (run, kind, operations) = (Some("t".into()), "message".into(), Arc::new([grows]));
+            let delta = Frame::ActivityDelta(Delta { run, kind, id: id.into(), operations });
+            assert_eq!(client.frame(&delta, &mut events), Flow::Continue);
+        }
+        assert_eq!(client.end_batch(&mut events), Flow::Continue);
+        events
+    };
+    let known = [at_work, message("asked", "user", 2, "Why "), message("said", "assistant", 3, "Be")];
+    let mut resumed = A2a::new(options(A2aVersion::V10), Begin::Replay);
+    resumed.resume(known.to_vec());
+    for begin in [Begin::Replay, Begin::Snapshot] {
+        let (mut whole, mut events) = (A2a::new(options(A2aVersion::V10), begin), Vec::new());
+        for frame in known.iter().cloned().map(Frame::ActivitySnapshot).chain([Frame::Hydrated {}]) {
+            assert_eq!(whole.frame(&frame, &mut events), Flow::Continue);
+        }
+        let rest = rest_for(whole);
+        let [event] = &rest[..] else { panic!("the question is no artifact, and the answer grows: {rest:#?}") };
+        let update = &event["result"]["artifactUpdate"];
+        assert_eq!((&update["artifact"]["artifactId"], &update["append"]), (&json!("said"), &json!(true)), "{begin:?}: {event}");
+        assert_eq!(update["artifact"]["parts"][0]["text"], "cause");
+        assert_eq!(rest_for(resumed.clone()), [event.clone()], "{begin:?}");
+    }
 }

@@ -2,14 +2,17 @@
 
 use super::update::{Artifact, Part, Status, Task, TaskState, Update};
 use super::{A2aOptions, object};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// A version of the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum A2aVersion {
     /// 0.3: objects name their kind.
+    #[serde(rename = "0.3")]
     V03,
     /// 1.0: the member that holds an object names its kind.
+    #[serde(rename = "1.0")]
     V10,
 }
 

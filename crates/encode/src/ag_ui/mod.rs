@@ -464,6 +464,15 @@ pub fn events(activities: &[ActivityView], options: AgUiOptions) -> Vec<Value> {
     events
 }
 
+/// The text of a message, without other parts.
+#[must_use]
+pub fn text_of(message: &Value) -> String {
+    match &message["content"] {
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n"),
+        content => content.as_str().unwrap_or_default().to_owned(),
+    }
+}
+
 /// The pending interrupts of the last run, in the form of `RUN_FINISHED`.
 #[must_use]
 pub fn interrupts(activities: &[ActivityView]) -> Vec<Value> {

@@ -46,6 +46,7 @@ pub mod question;
 pub mod queues;
 pub mod row;
 pub mod run_index;
+pub mod run_outcomes;
 pub mod server_state;
 pub mod sessions;
 pub mod status_changes;

@@ -37,6 +37,8 @@ struct RunTable {
     agents: Names<AgentId>,
     sources: Names<Box<str>>,
     owners: Names<OwnerId>,
+    /// The number of rows by status, as internal readers see it.
+    by_status: [usize; Status::ALL.len()],
     /// The number of updates of rows so far.
     updates: u64,
 }
@@ -183,7 +185,8 @@ pub enum Upkeep {
     Archive,
 }
 
-fn millis(time: Option<&str>) -> i64 {
+/// The milliseconds since 1970 of a time; 0 for one that is not known.
+pub(super) fn millis(time: Option<&str>) -> i64 {
     time.and_then(|time| time.parse::<jiff::Timestamp>().ok()).map_or(0, jiff::Timestamp::as_millisecond)
 }
 
@@ -196,11 +199,14 @@ impl RunIndex {
         let version = table.updates;
         let Some(row) = table.rows.get_mut(&created) else {
             let row = table.new_row(run, now, version);
+            recount(&mut table.by_status, None, Some(row.status));
             table.rows.insert(created, row);
             return;
         };
         row.version = version;
-        row.status = Audience::ALL.map(|audience| now.run_for(audience).status);
+        let status = Audience::ALL.map(|audience| now.run_for(audience).status);
+        recount(&mut table.by_status, Some(row.status), Some(status));
+        row.status = status;
         (row.is_compacted, row.archived) = upkeep_of(now);
         // Times are texts. Most commits change none.
         if before.is_none_or(|before| before.started_at != now.started_at) {
@@ -227,6 +233,7 @@ impl RunIndex {
         let mut inner = self.inner.write();
         let table = &mut *inner;
         let Some(mut row) = table.rows.remove(&created) else { return };
+        recount(&mut table.by_status, Some(row.status), None);
         table.agents.replace(&mut row.agent, None);
         table.sources.replace(&mut row.source, None);
         table.owners.replace(&mut row.owner, None);
@@ -236,6 +243,12 @@ impl RunIndex {
     #[must_use]
     pub fn count(&self) -> usize {
         self.inner.read().rows.len()
+    }
+
+    /// The number of runs with this status, as internal readers see it.
+    #[must_use]
+    pub fn count_of(&self, status: Status) -> usize {
+        self.inner.read().by_status[status as usize]
     }
 
     /// The bytes of the rows, without the ids and names that they refer to.
@@ -318,6 +331,17 @@ impl RunIndex {
     pub fn with<T>(&self, created: u64, read: impl FnOnce(IndexedRun<'_>) -> T) -> Option<T> {
         let inner = self.inner.read();
         inner.rows.get(&created).map(|row| read(IndexedRun { created, table: &inner, row }))
+    }
+}
+
+/// Counts a row whose status changes.
+fn recount(by_status: &mut [usize; Status::ALL.len()], before: Option<[Status; 3]>, now: Option<[Status; 3]>) {
+    let place = |status: [Status; 3]| status[Audience::Internal.index()] as usize;
+    if let Some(before) = before {
+        by_status[place(before)] -= 1;
+    }
+    if let Some(now) = now {
+        by_status[place(now)] += 1;
     }
 }
 

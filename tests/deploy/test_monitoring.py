@@ -21,7 +21,7 @@ def documented() -> dict[str, set[str]]:
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.*) \|$", (ROOT / "docs/src/reference/metrics.md").read_text(), re.MULTILINE)
     found = {"up": set()}
     for name, kind, labels, meaning in rows:
-        members = set(re.findall(r"`(\w+)`", labels)) | set(re.findall(r"by (owner|rule|result|thumb)\b", meaning))
+        members = set(re.findall(r"`(\w+)`", labels)) | set(re.findall(r"by (owner|rule|result|thumb|agent|status)\b", meaning))
         parts = [f"{name}_{part}" for part in ("bucket", "sum", "count")] if kind == "histogram" else [name]
         found |= dict.fromkeys(parts, members)
     return found

@@ -116,6 +116,42 @@ async fn traffic_is_counted_exactly() {
 }
 
 #[tokio::test]
+async fn runs_are_counted_by_status_and_their_ends_by_agent() {
+    let client = start_local().await;
+    for (run, agent, end) in [
+        ("a", "coder", Some("run.finished")),
+        ("b", "coder", Some("run.failed")),
+        ("c", "the \"writer\"", Some("run.finished")),
+        ("d", "coder", None),
+    ] {
+        client.append(run, &[fact("run.started", json!({ "agentId": agent }))]).await;
+        if let Some(end) = end {
+            client.append(run, &[fact(end, json!({}))]).await;
+        }
+    }
+    // What comes after the end is no other end.
+    client.append("a", &[fact("run.status", json!({ "payload": { "message": "late" } }))]).await;
+    let samples = [
+        ("proscenium_runs{status=\"accepted\"}", 1.0),
+        ("proscenium_runs{status=\"completed\"}", 2.0),
+        ("proscenium_runs{status=\"failed\"}", 1.0),
+        ("proscenium_runs_ended_total{agent=\"coder\",status=\"completed\"}", 1.0),
+        ("proscenium_runs_ended_total{agent=\"coder\",status=\"failed\"}", 1.0),
+        ("proscenium_runs_ended_total{agent=\"the \\\"writer\\\"\",status=\"completed\"}", 1.0),
+        ("proscenium_run_seconds_bucket{agent=\"coder\",le=\"604800\"}", 2.0),
+        ("proscenium_run_seconds_count{agent=\"coder\"}", 2.0),
+    ];
+    let text = read_metrics(&client).await;
+    for (name, expected) in samples {
+        assert_eq!(parse_sample(&text, name), Some(expected), "{name} in {text}");
+    }
+    assert_eq!(client.delete("/v1/runs/b").await.status, 204);
+    let text = read_metrics(&client).await;
+    assert_eq!(parse_sample(&text, "proscenium_runs{status=\"failed\"}"), Some(0.0), "{text}");
+    assert_eq!(parse_sample(&text, samples[4].0), Some(1.0), "{text}");
+}
+
+#[tokio::test]
 async fn ring_misses_and_readers_per_audience_and_transport_are_counted() {
     let client = start_local_with(FeedConfig { ring_bytes_max: 2000, ..FeedConfig::default() }, Limits::default()).await;
     let facts = vec![fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(500)}})); 20];

@@ -13,6 +13,7 @@ use crate::log::list_changes::{ChangedRun, ListChange, ListChanges, differs};
 use crate::log::pending_actions::{PendingActions, Replaced};
 use crate::log::queues::Queues;
 use crate::log::run_index::RunIndex;
+use crate::log::run_outcomes::RunOutcomes;
 use crate::log::server_state::ServerState;
 use crate::log::sessions::{ANCESTORS_MAX, AffectedWatchers, Sessions, session_of};
 use crate::log::status_changes::StatusChanges;
@@ -32,6 +33,7 @@ pub(super) struct Applier {
     logs: AtomicU64,
     sessions: Sessions,
     runs: RunIndex,
+    run_outcomes: RunOutcomes,
     active_runs: ActiveRuns,
     deadlines: Deadlines,
     pending_actions: PendingActions,
@@ -94,6 +96,7 @@ impl Applier {
             logs,
             sessions,
             runs,
+            run_outcomes: RunOutcomes::default(),
             active_runs,
             deadlines,
             pending_actions,
@@ -158,6 +161,7 @@ impl Applier {
     fn apply_run(&self, log: &LogId, number: u64, before: Option<&Summary>, now: &Summary) -> Option<ListChange> {
         let LogId::Run(run) = log else { return None };
         self.runs.apply(number, run, before, now);
+        self.run_outcomes.apply(before, now);
         let is_news = before.is_none_or(|before| differs(before, now));
         is_news.then(|| ListChange::Run(Arc::new(ChangedRun::of(number, run, now))))
     }
@@ -254,6 +258,11 @@ impl Applier {
     /// The index of runs.
     pub const fn runs(&self) -> &RunIndex {
         &self.runs
+    }
+
+    /// How runs ended since the start.
+    pub const fn run_outcomes(&self) -> &RunOutcomes {
+        &self.run_outcomes
     }
 
     /// The active runs, unordered.

@@ -35,6 +35,7 @@ use super::pending_actions::PendingActions;
 use super::queues::Queues;
 use super::row::{Row, Rows};
 use super::run_index::RunIndex;
+use super::run_outcomes::RunOutcomes;
 use super::server_state::ServerState;
 use super::sessions::Sessions;
 use super::status_changes::StatusChanges;
@@ -296,6 +297,12 @@ impl Logs {
     #[must_use]
     pub fn runs(&self) -> &RunIndex {
         self.applier.runs()
+    }
+
+    /// How the runs ended that this process has seen to end.
+    #[must_use]
+    pub fn run_outcomes(&self) -> &RunOutcomes {
+        self.applier.run_outcomes()
     }
 
     /// The active runs: runs that no user decision holds up.

@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reopened_text_is_repeated_and_a_snapshot_has_no_activities_open_calls_or_open_reasoning() {
+    fn a_reopened_text_is_repeated_and_a_snapshot_has_activities_beside_it_and_nothing_that_is_open() {
         let call = json!({ "id": "c", "type": "function", "function": { "name": "look", "arguments": "{\"at\":" } });
         let snapshot = json!({ "type": "MESSAGES_SNAPSHOT", "messages": [
             { "id": "m", "role": "assistant", "content": "Hel" },
@@ -334,12 +334,13 @@ mod tests {
         adapt([&[snapshot][..], &opens].concat(), &mut out);
         let shown: Vec<_> = out[0]["messages"].as_array().unwrap().iter().map(|message| message["id"].clone()).collect();
         assert_eq!(shown, ["m", "empty", "ended", "reasoning:ended"]);
+        let progress = json!({ "type": "ACTIVITY_SNAPSHOT", "messageId": "progress:c", "activityType": "tool-call-progress", "content": {} });
         let [text, empty, call, thought] = opens;
         let step = json!({ "type": "STEP_STARTED", "stepName": "reasoning:r" });
         let content = json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hel" });
         let arguments = json!({ "type": "TOOL_CALL_ARGS", "toolCallId": "c", "delta": "{\"at\":" });
         let thinking_part = json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": "reasoning:r", "delta": "Wh" });
-        assert_eq!(out[1..], [text, content, empty, call, arguments, step, thought, thinking_part]);
+        assert_eq!(out[1..], [progress, text, content, empty, call, arguments, step, thought, thinking_part]);
         let (mut without, alone) = (Vec::new(), json!({ "type": "TEXT_MESSAGE_START", "messageId": "m" }));
         adapt(vec![alone.clone()], &mut without);
         assert_eq!(without, [alone], "only a snapshot drops open texts");

@@ -6,11 +6,13 @@
 
 use crate::cluster::Membership;
 use crate::log::commit;
+use crate::log::run_outcomes::{AgentOutcomes, RUN_BOUNDS_SECS};
 use crate::log::sessions::{OwnerUse, Sessions};
 use crate::meter::{BUCKET_BOUNDS_MICROS, Counter, Gauge, Histogram, LabelCounter};
 use crate::model::Audience;
 use crate::serve::App;
 use crate::serve::maintenance::retain::{Retention, RuleCounts};
+use crate::source::ledger::Status;
 use crate::{feed, ingest};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -121,6 +123,11 @@ impl Scrape<'_> {
         }
     }
 
+    /// How runs ended, by agent. Followers count the same runs, and do not show them.
+    fn outcomes(&self) -> Vec<(Box<str>, AgentOutcomes)> {
+        if self.app.logs.leadership().leads() { self.app.logs.run_outcomes().all() } else { Vec::new() }
+    }
+
     fn feed(&self) -> &feed::ReaderCounts {
         self.app.feed.counts()
     }
@@ -164,18 +171,26 @@ impl Samples<'_> {
     }
 
     fn histogram(&mut self, of: &Histogram) {
-        let (buckets, sum, name) = (of.buckets(), of.sum(), self.name);
-        let mut total = 0;
+        let bounds = BUCKET_BOUNDS_MICROS.map(|bound| seconds(Duration::from_micros(bound)));
+        self.labelled_histogram("", &bounds, &of.buckets(), of.sum());
+    }
+
+    /// One histogram of those of a metric. `buckets`: one count for each bound, in seconds, and one for larger values.
+    fn labelled_histogram(&mut self, labels: &str, bounds: &[f64], buckets: &[u64], sum: Duration) {
+        let (mut total, name) = (0, self.name);
+        let (braced, before_le) = match labels {
+            "" => (String::new(), String::new()),
+            labels => (format!("{{{labels}}}"), format!("{labels},")),
+        };
         let mut line =
             |part: &str, value: &dyn Display| writeln!(self.out, "{name}_{part} {value}").expect("writing to a String succeeds");
-        for (bound, count) in BUCKET_BOUNDS_MICROS.iter().zip(buckets) {
+        let bounds = bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+        for (bound, count) in bounds.zip(buckets) {
             total += count;
-            line(&format!("bucket{{le=\"{}\"}}", seconds(Duration::from_micros(*bound))), &total);
+            line(&format!("bucket{{{before_le}le=\"{bound}\"}}"), &total);
         }
-        total += buckets[BUCKET_BOUNDS_MICROS.len()];
-        line("bucket{le=\"+Inf\"}", &total);
-        line("sum", &seconds(sum));
-        line("count", &total);
+        line(&format!("sum{braced}"), &seconds(sum));
+        line(&format!("count{braced}"), &total);
     }
 }
 
@@ -263,6 +278,39 @@ pub static METRICS: &[Metric] = &[
         kind: COUNTER,
         help: "Runs that the server settled, by itself or on request.",
         read: |of, to| to.one(of.ingest().settled.get()),
+    },
+    Metric {
+        name: "proscenium_runs",
+        kind: GAUGE,
+        help: "Runs in the store, by status.",
+        read: |of, to| {
+            for status in Status::ALL {
+                to.labelled(&format!("status=\"{}\"", status.as_str()), of.app.logs.runs().count_of(status));
+            }
+        },
+    },
+    Metric {
+        name: "proscenium_runs_ended_total",
+        kind: COUNTER,
+        help: "Runs that have ended since this node started, by agent and by status; only on a node that leads. Agents after the first 100 have an empty name.",
+        read: |of, to| {
+            for (agent, outcomes) in of.outcomes() {
+                for (status, count) in outcomes.ended {
+                    to.labelled(&format!("agent=\"{}\",status=\"{status}\"", escaped(&agent)), count);
+                }
+            }
+        },
+    },
+    Metric {
+        name: "proscenium_run_seconds",
+        kind: HISTOGRAM,
+        help: "Time from the start of these runs to their end, by agent.",
+        read: |of, to| {
+            for (agent, outcomes) in of.outcomes() {
+                let (labels, took) = (format!("agent=\"{}\"", escaped(&agent)), Duration::from_millis(outcomes.took_ms));
+                to.labelled_histogram(&labels, &RUN_BOUNDS_SECS.map(f64::from), &outcomes.durations, took);
+            }
+        },
     },
     Metric {
         name: "proscenium_in_flight_bytes",
@@ -697,6 +745,7 @@ mod tests {
             "_logs_open",
             "_sessions",
             "_turns",
+            "_runs",
         ];
         for (n, metric) in METRICS.iter().enumerate() {
             assert!(METRICS[..n].iter().all(|other| other.name != metric.name), "{}", metric.name);

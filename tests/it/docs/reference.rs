@@ -394,6 +394,7 @@ fn metrics() -> String {
     // A problem and a refused body, so that metrics with the label `code` have a sample.
     ask(server.at, "GET", "/v1/runs/absent", "");
     ask(server.at, "POST", "/v1/runs/r/facts", "[{}]");
+    ask(server.at, "POST", "/v1/runs/s/facts", r#"[{"type":"run.started"},{"type":"run.finished"}]"#);
     let text = ask(server.at, "GET", "/metrics", "");
     let mut kinds = Map::new();
     for (name, kind) in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')) {

@@ -36,6 +36,7 @@ impl Ingest {
     /// [`StoreError`] from the store.
     pub async fn erase(&self, id: &LogId) -> Result<bool, StoreError> {
         let mut attempts = 1..;
+        let _alone = self.core.logs.archive().lock(id).await;
         let (_open, mut is_erased) = self.core.logs.open_for_erase(id).await?;
         loop {
             let slot = self.slot(id).await?;

@@ -13,13 +13,13 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 /// A client's receiver, and what it got.
-struct Receiver {
-    host: String,
+pub struct Receiver {
+    pub host: String,
     received: mpsc::UnboundedReceiver<(HeaderMap, Value)>,
 }
 
 impl Receiver {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (host, (sender, received)) = (listener.local_addr().unwrap().to_string(), mpsc::unbounded_channel());
         let take = async |State(sender): State<mpsc::UnboundedSender<(HeaderMap, Value)>>, headers: HeaderMap, body: Bytes| {
@@ -31,16 +31,16 @@ impl Receiver {
         Self { host, received }
     }
 
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://{}/tasks", self.host)
     }
 
-    async fn next(&mut self) -> (HeaderMap, Value) {
+    pub async fn next(&mut self) -> (HeaderMap, Value) {
         with_timeout("a notification", self.received.recv()).await.expect("the receiver runs")
     }
 }
 
-fn begun(session: &str) -> [Value; 2] {
+pub fn begun(session: &str) -> [Value; 2] {
     let shown = |members: Value| {
         let mut all = json!({ "audience": "user" });
         all.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
@@ -53,7 +53,7 @@ fn begun(session: &str) -> [Value; 2] {
     ]
 }
 
-fn ended() -> [Value; 2] {
+pub fn ended() -> [Value; 2] {
     [
         fact("action.resolved", json!({ "actionId": "a", "payload": { "outcome": "approved" } })),
         fact("run.finished", json!({ "phase": "completed" })),

@@ -229,6 +229,28 @@ async fn an_erasure_deletes_the_object_before_it_answers_and_erases_nothing_when
 }
 
 #[tokio::test]
+async fn a_run_that_is_erased_while_it_is_archived_leaves_no_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, archiver, _) = start(dir.path()).await;
+    for n in 0..20 {
+        let run = format!("r{n}");
+        publish(&client, &run, &call("c")).await;
+        publish(&client, &run, &[end()]).await;
+        until_indexed(&client).await;
+        let path = format!("/v1/runs/{run}");
+        // At another moment of the archiving each time.
+        let erase = async {
+            tokio::time::sleep(Duration::from_millis(n)).await;
+            client.delete(&path).await
+        };
+        let (archived, erased) = tokio::join!(archiver.run_once(), erase);
+        archived.unwrap();
+        assert_eq!(erased.status, 204);
+        assert_eq!(objects(dir.path()), Vec::<std::path::PathBuf>::new(), "{run}");
+    }
+}
+
+#[tokio::test]
 async fn storage_that_lost_or_changed_an_object_is_named_and_stops_no_other_reader() {
     let dir = tempfile::tempdir().unwrap();
     let (client, archiver, _) = start(dir.path()).await;

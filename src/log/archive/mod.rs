@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedMutexGuard, Semaphore, oneshot};
 use tokio::time::Instant;
 
 /// The key of the state entry that names the object of an archived log.
@@ -100,6 +100,8 @@ fn place_of_body(blob: &Blob) -> Option<(u64, Bytes)> {
 /// The archive of one server: object storage, and what it has fetched lately.
 pub struct Archive {
     target: Option<Arc<Target>>,
+    /// Of each log that is being archived or erased.
+    locks: Mutex<HashMap<LogId, Arc<tokio::sync::Mutex<()>>>>,
     /// Objects and bytes that were fetched, and fetches that failed.
     pub fetched: Counter,
     pub fetched_bytes: Counter,
@@ -172,7 +174,7 @@ impl Archive {
     #[must_use]
     pub fn none() -> Self {
         let (fetched, fetched_bytes, failed_fetches) = Default::default();
-        Self { target: None, fetched, fetched_bytes, failed_fetches }
+        Self { target: None, locks: Mutex::default(), fetched, fetched_bytes, failed_fetches }
     }
 
     /// Uses object storage at an address, with the credentials of its provider's environment variables. Call it inside a
@@ -204,6 +206,19 @@ impl Archive {
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.target.is_some()
+    }
+
+    /// Waits until nothing else archives or erases a log, and keeps others from it while the guard lives.
+    ///
+    /// An object that is stored during an erasure would outlive it. Whoever needs the log's writer, too, locks first.
+    pub async fn lock(&self, log: &LogId) -> Option<OwnedMutexGuard<()>> {
+        self.target.as_ref()?;
+        let lock = {
+            let mut locks = self.locks.lock();
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            locks.entry(log.clone()).or_default().clone()
+        };
+        Some(lock.lock_owned().await)
     }
 
     /// Bytes of archived logs on this machine.

@@ -97,6 +97,7 @@ impl Archiver {
     async fn archive_run(&self, id: &LogId, after: Duration) -> Result<Option<()>, StoreError> {
         let App { logs, ingest, feed, search, .. } = &*self.app;
         let archive = logs.archive();
+        let _alone = archive.lock(id).await;
         let tail = logs.log(id).await?.tail();
         let is_due =
             tail.summary.extension.archived_through < tail.last && ended_runs::has_rested(&self.app, &tail.summary, after);
@@ -111,7 +112,7 @@ impl Archiver {
             return Ok(None);
         }
         archive.put(id, &entry, file).await?;
-        let mut found = tail;
+        let (mut found, mut is_named) = (tail, false);
         let mut moved = Some(moved).filter(|moved| !moved.is_empty());
         loop {
             let (of, last, count) = (id.clone(), found.last, self.step_appends);
@@ -127,8 +128,12 @@ impl Archiver {
                 state: vec![(Bytes::from_static(ARCHIVE), Some(entry.save()))],
             };
             if !ingest.compact(id, &found, plan).await? {
+                if !is_named && before.is_none_or(|before| before.object != entry.object) {
+                    self.delete(id, &entry.object).await;
+                }
                 return Ok(None);
             }
+            is_named = true;
             if is_last {
                 break;
             }

@@ -1,6 +1,6 @@
 //! The face of the Agent Client Protocol: an editor's connection on `/acp`, and the command `proscenium acp`.
 
 mod bad_input;
-mod editor;
+pub mod editor;
 mod recordings;
 mod turns;

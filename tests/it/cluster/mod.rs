@@ -3,6 +3,7 @@
 mod agents;
 mod archive;
 mod backup;
+mod editors;
 mod erasure;
 mod faults;
 mod links;

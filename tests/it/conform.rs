@@ -326,7 +326,9 @@ async fn a_strict_client_that_is_cut_within_the_first_events_of_a_run_goes_on() 
     for address in ["/ag-ui/helper?runId=r", "/v1/runs/r/stream?format=ag-ui"] {
         let whole = events_of(&client.get(address).await.body);
         let mut uncut = AgUiState::default();
-        whole.iter().for_each(|(_, event)| uncut.apply(event).unwrap());
+        for (_, event) in &whole {
+            uncut.apply(event).unwrap();
+        }
         for cut in 1..whole.len() {
             let rest = events_of(&client.get_with(address, &[("last-event-id", &whole[cut - 1].0)]).await.body);
             let mut state = AgUiState::default();

@@ -514,7 +514,8 @@ impl Client {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        with_timeout("a response", sending).await
+        // Boxed, so that tests with many requests stay small.
+        with_timeout("a response", Box::pin(sending)).await
     }
 
     /// Sends `GET path`.

@@ -11,8 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 
 fn has_marker(dir: &Path) -> bool {
-    dir.read_dir().unwrap().any(|entry| {
-        let path = entry.unwrap().path();
+    // A server at work removes files and directories.
+    dir.read_dir().into_iter().flatten().flatten().any(|entry| {
+        let path = entry.path();
         if path.is_dir() { has_marker(&path) } else { std::fs::read(&path).is_ok_and(|bytes| has_literal_marker(&bytes)) }
     })
 }
@@ -87,8 +88,9 @@ async fn an_erasure_survives_its_leader_and_its_bytes_leave_every_node_the_strea
         assert_eq!(runs["runs"].as_array().unwrap().len(), 120, "node {index}");
     }
     for index in cluster.running() {
-        eventually("the pass", async || !waits(cluster.client(index)).await).await;
-        assert!(!has_marker(&cluster.nodes[index].data_dir()), "node {index}");
+        // Nothing waits in between, too, while a node still learns of erased runs.
+        let is_gone = async || !waits(cluster.client(index)).await && !has_marker(&cluster.nodes[index].data_dir());
+        eventually("the bytes have left the files of the node", is_gone).await;
     }
     assert!(!streams_have_marker(&connected.context).await);
     let late = json!([fact("run.started", json!({}))]).to_string();

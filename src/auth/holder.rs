@@ -18,6 +18,14 @@ pub struct TokenHolder {
     pub(super) key: KeyThumbprint,
 }
 
+impl TokenHolder {
+    /// Whether what has this holder is of a person, by the `sub` of the tokens. Without authentication it has no holder.
+    #[must_use]
+    pub fn is_of(holder: Option<&Self>, subject: Option<&str>) -> bool {
+        holder.map(|holder| &*holder.subject) == subject
+    }
+}
+
 impl Grant {
     /// The holder of this grant.
     #[must_use]

@@ -3,10 +3,11 @@
 //! Pure: events follow from the rows of a log, as each audience sees them, and from nothing else. So a node that reads
 //! the same rows again makes the same events.
 
+use crate::auth::holder::TokenHolder;
 use crate::log::LogId;
 use crate::log::row::Row;
 use crate::model::fact::{ControlFact, WaitStepFact};
-use crate::model::{ActionId, AgentId, Audience, ControlId, Epoch, EventType, Sequence, SessionId};
+use crate::model::{ActionId, AgentId, Audience, ControlId, Epoch, EventType, OwnerId, Sequence, SessionId};
 use crate::projection::envelope_view::EnvelopeView;
 use crate::source::ledger::{RunState, Status};
 use serde::{Deserialize, Serialize};
@@ -104,6 +105,14 @@ pub struct StatusEvent {
     /// The only receivers, by name. Empty: all that want such events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<Box<str>>,
+}
+
+impl StatusEvent {
+    /// Whether a holder may read the log of this event, whose owner is `owner`. Without authentication everyone may.
+    #[must_use]
+    pub fn is_covered_by(&self, holder: Option<&TokenHolder>, owner: Option<&OwnerId>) -> bool {
+        holder.is_none_or(|holder| holder.rights.can_read(&self.log, self.session.as_ref(), owner))
+    }
 }
 
 /// The form of a log's identity in a stored event: its kind, and its id.

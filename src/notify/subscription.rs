@@ -234,7 +234,7 @@ impl PushSubscription {
     /// Whether a person has it, by the `sub` of the tokens.
     #[must_use]
     pub fn is_of(&self, subject: Option<&str>) -> bool {
-        self.holder.as_ref().map(|holder| &*holder.subject) == subject
+        TokenHolder::is_of(self.holder.as_ref(), subject)
     }
 
     /// Whether its device gets an event that these audiences see. `owner` is the owner of the event's log.
@@ -255,7 +255,7 @@ impl PushSubscription {
     /// Whether its person may read the log of an event.
     #[must_use]
     pub fn covers(&self, event: &StatusEvent, owner: Option<&OwnerId>) -> bool {
-        self.holder.as_ref().is_none_or(|holder| holder.rights.can_read(&event.log, event.session.as_ref(), owner))
+        event.is_covered_by(self.holder.as_ref(), owner)
     }
 }
 

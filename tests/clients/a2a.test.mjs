@@ -63,7 +63,7 @@ for (const version of ["1.0", "0.3"]) {
     assert.equal(again[0].task.contextId, stream[0].task.contextId, "of the same context");
   });
 
-  test(`a client of A2A ${version} answers what its task waits for, and is told of its end`, { skip }, async () => {
+  test(`a client of A2A ${version} answers what its task waits for, and hears of its end`, { skip }, async () => {
     const receiver = createServer().listen(0, "127.0.0.1");
     await once(receiver, "listening");
     stops.push(() => receiver.close());

@@ -210,7 +210,7 @@ impl Archive {
 
     /// Waits until nothing else archives or erases a log, and keeps others from it while the guard lives.
     ///
-    /// An object that is stored during an erasure would outlive it. Whoever needs the log's writer, too, locks first.
+    /// An object that is stored during an erasure would outlive it. A caller that needs the log's writer, too, locks first.
     pub async fn lock(&self, log: &LogId) -> Option<OwnedMutexGuard<()>> {
         self.target.as_ref()?;
         let lock = {

@@ -35,13 +35,15 @@ struct OwnerFile {
     digest: String,
     bytes: u64,
     sections: Vec<Section>,
+    /// The logs of which the server could not read all, each with the reason.
+    missing: Vec<String>,
 }
 
 impl OwnerFile {
     fn read(file: &Path) -> Result<Self, CliError> {
         let mut lines = LineReader::open(file)?;
         let (mut hash, mut owner, mut is_whole) = (Sha256::new(), None, false);
-        let mut sections: Vec<Section> = Vec::new();
+        let (mut sections, mut missing) = (Vec::<Section>::new(), Vec::new());
         while let Some(line) = lines.next_line().map_err(|error| file_error(file, &error))? {
             let line = line.to_vec();
             hash.update(&line);
@@ -72,8 +74,12 @@ impl OwnerFile {
                 "session" => begin("sessions", id("sessionId")?),
                 "run" => begin("runs", id("runId")?),
                 "end" => is_whole = true,
-                // Nothing follows it.
-                "unreadable" => {}
+                "unreadable" => missing.push(format!(
+                    "{} is not whole after sequence {}: {}",
+                    id("runId").or_else(|_| id("sessionId"))?,
+                    begins["after"],
+                    begins["why"].as_str().unwrap_or("no reason given")
+                )),
                 other => return Err(invalid(format!("{other:?} is no part of an owner's export"))),
             }
         }
@@ -82,7 +88,7 @@ impl OwnerFile {
             return Err(file_error(file, &"the export is not whole: its last line is missing; export the owner again"));
         }
         sections.retain(|section| section.envelopes > 0);
-        Ok(Self { owner, digest: HEXLOWER.encode(&hash.finalize()), bytes: lines.bytes, sections })
+        Ok(Self { owner, digest: HEXLOWER.encode(&hash.finalize()), bytes: lines.bytes, sections, missing })
     }
 }
 
@@ -112,6 +118,9 @@ pub(super) async fn import(server: &Endpoint, file: &Path) -> Result<(), CliErro
         "imported {accepted} envelopes of {} into {logs} logs of owner {owner}{already}",
         file.display()
     );
+    for missing in &input.missing {
+        let _ = writeln!(std::io::stderr(), "warning: {missing}");
+    }
     Ok(())
 }
 
@@ -139,6 +148,14 @@ mod tests {
         assert_eq!((section.collection, &*section.id, section.number, section.envelopes), ("runs", "r", 3, 2));
         let bytes = usize::try_from(section.bytes.start).unwrap()..usize::try_from(section.bytes.end).unwrap();
         assert_eq!(&text[bytes], "{\"type\":\"a\"}\n{\"type\":\"b\"}\n");
+    }
+
+    #[test]
+    fn a_log_that_the_server_could_not_read_is_named_and_the_rest_is_read() {
+        let run = "{\"export\":\"run\",\"runId\":\"r\"}\n{\"type\":\"a\"}\n";
+        let lost = "{\"export\":\"unreadable\",\"runId\":\"r\",\"after\":1,\"why\":\"the object is lost\"}\n";
+        let read = read(&format!("{FIRST}{run}{lost}{{\"export\":\"end\",\"unreadable\":1}}\n")).unwrap();
+        assert_eq!((read.sections.len(), &*read.missing[0]), (1, "r is not whole after sequence 1: the object is lost"));
     }
 
     #[test]

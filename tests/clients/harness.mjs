@@ -11,8 +11,11 @@ import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
 import { execFile, spawn } from "node:child_process";
 import { readFileSync, readdirSync } from "node:fs";
+import { once } from "node:events";
+import { createServer as createHttpServer } from "node:http";
 import { connect, createServer } from "node:net";
 import { createInterface } from "node:readline";
+import { json } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { DEADLINE } from "../deadline.mjs";
@@ -50,6 +53,20 @@ export async function startServer(...flags) {
   const store = flags.includes("--data-dir") ? [] : ["--store", "memory"];
   const child = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--log", "warn", ...store, ...flags], { stdio: ["ignore", "pipe", "inherit"] });
   return { ...(await readAddress(child, /^listening on (http:\S+)$/)), child };
+}
+
+/** Starts an AG-UI agent. `answer`: the events of a run for its input, between its beginning and its end, or with an end of their own. */
+export async function startAgUiAgent(answer) {
+  const server = createHttpServer(async (request, response) => {
+    const input = await json(request);
+    const [{ threadId, runId }, events] = [input, answer(input)];
+    const end = events.at(-1)?.type === "RUN_FINISHED" ? [] : [{ type: "RUN_FINISHED" }];
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    for (const event of [{ type: "RUN_STARTED" }, ...events, ...end]) response.write(`data: ${JSON.stringify({ threadId, runId, ...event })}\n\n`);
+    response.end();
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return { url: `http://127.0.0.1:${server.address().port}/agent`, stop: () => new Promise((resolve) => (server.closeAllConnections(), server.close(resolve))) };
 }
 
 /** Runs the example of the library for authors of tools, to its end. */

@@ -284,6 +284,32 @@ async fn storage_that_lost_or_changed_an_object_is_named_and_stops_no_other_read
 }
 
 #[tokio::test]
+async fn an_export_of_an_owner_names_the_run_whose_object_is_lost_and_goes_on_with_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, archiver, _) = start(dir.path()).await;
+    let facts = serde_json::to_string(&[fact("run.started", json!({})), text(1), end()]).unwrap();
+    for run in ["first", "lost", "last"] {
+        client.post(&format!("/v1/runs/{run}/facts?sessionId=s&owner=acme"), &[("content-type", "application/json")], facts.clone()).await.ok();
+        until_indexed(&client).await;
+        if run == "lost" {
+            assert_eq!(archiver.run_once().await.unwrap(), 2);
+        }
+    }
+    let all = objects(dir.path());
+    for object in &all {
+        std::fs::rename(object, object.with_extension("away")).unwrap();
+    }
+    let export = String::from_utf8(client.get("/v1/owners/acme/export").await.body).unwrap();
+    let lines: Vec<Value> = export.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let parts: Vec<_> = lines.iter().filter(|line| line["export"].is_string()).collect();
+    let kinds: Vec<_> = parts.iter().map(|part| part["export"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["owner", "session", "run", "unreadable", "run", "unreadable", "run", "end"]);
+    assert_eq!((&parts[5]["runId"], &parts[5]["after"], &parts[7]["unreadable"]), (&json!("lost"), &json!(0), &json!(2)));
+    assert!(parts[5]["why"].as_str().unwrap().contains("archived and cannot be read"), "{export}");
+    assert_eq!(lines.iter().filter(|line| line["runId"] == "last" && line["type"].is_string()).count(), 3, "{export}");
+}
+
+#[tokio::test]
 async fn objects_that_no_run_names_are_swept_and_others_stay() {
     let dir = tempfile::tempdir().unwrap();
     let (client, archiver, logs) = start(dir.path()).await;

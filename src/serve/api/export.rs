@@ -116,6 +116,11 @@ impl Export {
         Self { app, log, epoch, filter, after: Sequence::NONE, until, proof: None }
     }
 
+    /// The last envelope that was read.
+    pub(super) const fn after(&self) -> Sequence {
+        self.after
+    }
+
     /// Begins the proofs, with the chain and the last row of one moment.
     async fn begin_proof(&mut self, out: &mut Vec<u8>) -> Result<(), Problem> {
         let loaded = self.app.logs.load(&self.log).await?.filter(|loaded| loaded.epoch == self.epoch);

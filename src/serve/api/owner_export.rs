@@ -14,7 +14,7 @@ use crate::feed::Filter;
 use crate::log::commit::Summary;
 use crate::log::marks::{SessionMark, is_on};
 use crate::log::{LogId, LogKind, StoreError};
-use crate::model::{Audience, OwnerId, SessionId};
+use crate::model::{Audience, OwnerId, Sequence, SessionId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, OpenAccess};
 use crate::serve::http::problem::Problem;
@@ -45,7 +45,7 @@ pub async fn get(State(app): State<Arc<App>>, authorization: Authorization, uri:
     let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
     let access = authorization.clone().into_open_access();
     let created = app.logs.mark().created;
-    let export = OwnerExport { app, authorization, access, owner, audience, created, pieces, sessions: 0, runs: 0 };
+    let export = OwnerExport { app, authorization, access, owner, audience, created, pieces, sessions: 0, runs: 0, unreadable: 0 };
     tokio::spawn(export.write());
     let body = futures_util::stream::unfold(waiting, async |mut waiting| Some((waiting.recv().await?, waiting)));
     let headers = [(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")];
@@ -74,6 +74,8 @@ struct OwnerExport {
     pieces: mpsc::Sender<Result<Bytes, Broken>>,
     sessions: u64,
     runs: u64,
+    /// Logs that the export has in part, or not at all.
+    unreadable: u64,
 }
 
 impl OwnerExport {
@@ -101,7 +103,7 @@ impl OwnerExport {
             }
         }
         self.runs_alone().await?;
-        self.line("end", &json!({ "sessions": self.sessions, "runs": self.runs })).await
+        self.line("end", &json!({ "sessions": self.sessions, "runs": self.runs, "unreadable": self.unreadable })).await
     }
 
     /// A line that is no envelope: what it is, and its members.
@@ -175,11 +177,7 @@ impl OwnerExport {
     async fn run(&mut self, log: LogId) -> Result<(), Broken> {
         let tail = match self.app.logs.log(&log).await {
             Ok(log) => log.tail(),
-            Err(error) if error.affects_one_log() => {
-                // Not silently: the reader of the export learns which run is missing.
-                return self.line("unreadable", &json!({ "runId": log_id(&log), "why": error.to_string() })).await;
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => return self.unreadable(&log, Sequence::NONE, error).await,
         };
         let Some(epoch) = tail.epoch else { return Ok(()) };
         self.runs += 1;
@@ -188,17 +186,32 @@ impl OwnerExport {
     }
 
     /// The envelopes of a log that the audience sees.
-    async fn rows(&self, log: LogId) -> Result<(), Broken> {
-        let tail = self.app.logs.log(&log).await?.tail();
+    async fn rows(&mut self, log: LogId) -> Result<(), Broken> {
+        let tail = match self.app.logs.log(&log).await {
+            Ok(log) => log.tail(),
+            Err(error) => return self.unreadable(&log, Sequence::NONE, error).await,
+        };
         let Some(epoch) = tail.epoch else { return Ok(()) };
-        let mut export = Export::of_rows(self.app.clone(), log, epoch, Filter::all(self.audience), tail.last);
+        let mut export = Export::of_rows(self.app.clone(), log.clone(), epoch, Filter::all(self.audience), tail.last);
         let mut text = Vec::new();
-        while export.read_page(&mut text).await? {
-            if !text.is_empty() {
-                self.piece(std::mem::take(&mut text).into()).await?;
+        loop {
+            match export.read_page(&mut text).await {
+                Ok(true) if text.is_empty() => {}
+                Ok(true) => self.piece(std::mem::take(&mut text).into()).await?,
+                Ok(false) => return Ok(()),
+                Err(error) => return self.unreadable(&log, export.after(), error).await,
             }
         }
-        Ok(())
+    }
+
+    /// Says which log the export lacks from where on, and goes on with the next one. `after`: the last envelope that was read.
+    async fn unreadable(&mut self, log: &LogId, after: Sequence, error: StoreError) -> Result<(), Broken> {
+        if !error.affects_one_log() {
+            return Err(error.into());
+        }
+        self.unreadable += 1;
+        let member = if log.kind() == LogKind::Run { "runId" } else { "sessionId" };
+        self.line("unreadable", &json!({ member: log_id(log), "after": after, "why": error.to_string() })).await
     }
 }
 

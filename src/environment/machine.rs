@@ -47,6 +47,13 @@ pub fn hash_keys() -> RandomState {
     RandomState::new()
 }
 
+/// The same, of a hash for many short keys.
+#[must_use]
+pub fn fast_hash_keys() -> ahash::RandomState {
+    let [one, two] = [random(), random()];
+    ahash::RandomState::with_seeds(one as u64, (one >> 64) as u64, two as u64, (two >> 64) as u64)
+}
+
 /// Randomness for work with keys.
 #[must_use]
 pub fn key_randomness() -> SystemRandom {

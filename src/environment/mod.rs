@@ -17,7 +17,7 @@ pub mod test_clock;
 #[expect(clippy::disallowed_methods, reason = "all other code gets time and chance from here")]
 mod machine;
 
-pub use machine::{hash_keys, install_crypto_provider, instant, key_randomness, random, sleep_thread};
+pub use machine::{fast_hash_keys, hash_keys, install_crypto_provider, instant, key_randomness, random, sleep_thread};
 
 use std::time::{Duration, Instant};
 

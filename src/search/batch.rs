@@ -5,6 +5,7 @@
 
 use super::parts::{AudienceSet, PartKind, TextPart};
 use super::words::words;
+use crate::environment::fast_hash_keys;
 use crate::log::LogKind;
 use crate::model::Sequence;
 use std::collections::HashMap;
@@ -109,11 +110,15 @@ impl Postings {
         Some(Self { end, bytes: bytes.to_vec() })
     }
 
-    /// Adds the numbers of another batch, whose parts follow `base` others.
-    pub fn append(&mut self, other: &Self, base: u64) {
-        for number in numbers(&other.bytes).flatten() {
-            self.push(base + number);
+    /// The bytes of the same parts if `base` others precede them.
+    pub fn after_others(&self, base: u64) -> Vec<u8> {
+        let mut rest = &*self.bytes;
+        let mut out = Vec::with_capacity(rest.len() + 2);
+        if let Some(first) = take_number(&mut rest) {
+            put_number(&mut out, base + first);
         }
+        out.extend_from_slice(rest);
+        out
     }
 
     pub fn as_bytes(&self) -> &[u8] {
@@ -200,12 +205,18 @@ pub fn word_key(audiences: AudienceSet, word: &str) -> Vec<u8> {
 }
 
 /// Parts in memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct TextBatch {
     pub places: Vec<PartPlace>,
     /// By [`word_key`].
-    pub postings: HashMap<Box<[u8]>, Postings>,
+    pub postings: HashMap<Box<[u8]>, Postings, ahash::RandomState>,
     bytes: usize,
+}
+
+impl Default for TextBatch {
+    fn default() -> Self {
+        Self { places: Vec::new(), postings: HashMap::with_hasher(fast_hash_keys()), bytes: 0 }
+    }
 }
 
 impl TextBatch {
@@ -299,9 +310,8 @@ mod tests {
         assert!(set.add(postings.as_bytes()));
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 7, 300, 65_535]);
         assert!(Postings::decode(&[0xff]).is_none() && !PartSet::default().add(&[0xff, 0xff, 0xff, 0xff, 0x7f]));
-        let mut joined = Postings::decode(&[1]).unwrap();
-        joined.append(&Postings::decode(&[0, 2]).unwrap(), 10);
-        assert_eq!(numbers(joined.as_bytes()).flatten().collect::<Vec<_>>(), [1, 10, 13]);
+        let moved = Postings::decode(&[0, 2]).unwrap().after_others(1000);
+        assert_eq!(numbers(&moved).flatten().collect::<Vec<_>>(), [1000, 1003]);
     }
 
     #[test]

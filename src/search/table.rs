@@ -1,11 +1,13 @@
 //! The table: batches on disk, as entries of an LSM tree in a directory of their own.
 //!
 //! ```text
-//! audiences:1..=7  word  0  batch:u32   → the numbers of the parts of the batch that have the word      big-endian
-//! 0 d batch:u32                         → the places of the parts of the batch
-//! 0 p                                   → how far the index is
-//! 0 o                                   → the texts that were open then
+//! audiences:1..=7  word  0  batch:u32 save:u32  → the numbers of its parts in the batch that have the word  big-endian
+//! 0 d batch:u32 save:u32                        → the places of its parts
+//! 0 o                                           → the texts that were open at the last save
+//! 0 p                                           → how far the index is
 //! ```
+//! Several saves make a batch. No save reads what an earlier one wrote, and each writes its entries in order, past the memory
+//! table of the engine: as a lookup and an insertion for each word, a save took as long as the splitting of the texts into words.
 //!
 //! A word's audiences come first. So a search reads no entry that only other audiences may see, and its time tells
 //! nothing of them. What one save adds becomes one table file, which is there after a crash or is not.
@@ -25,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The form of the entries. An index in another form is made anew.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 const POSITION_KEY: &[u8] = b"\0p";
 const OPEN_KEY: &[u8] = b"\0o";
 const PLACES_PREFIX: &[u8] = b"\0d";
@@ -62,8 +64,9 @@ pub struct Progress {
     pub epoch: u64,
     /// The position of the last commit that is indexed.
     pub position: u64,
-    /// The batch that the next save adds to, and its parts.
+    /// The batch that the next save adds to, its saves and its parts.
     batch: u32,
+    saves: u32,
     parts: usize,
 }
 
@@ -75,17 +78,13 @@ pub struct Table {
     progress: Mutex<Progress>,
 }
 
-fn places_key(batch: u32) -> Vec<u8> {
-    [PLACES_PREFIX, &batch.to_be_bytes()].concat()
+/// The key of what one save adds to a batch. `prefix`: of the places, or of a word.
+fn batch_key(prefix: &[u8], batch: u32, save: u32) -> Vec<u8> {
+    [prefix, &batch.to_be_bytes(), &save.to_be_bytes()].concat()
 }
 
 fn batch_of(key: &[u8]) -> Option<u32> {
-    key.last_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes))
-}
-
-/// A key of a word in one batch.
-fn posting_key(word_key: &[u8], batch: u32) -> Vec<u8> {
-    [word_key, &[0], &batch.to_be_bytes()].concat()
+    key.last_chunk::<8>().and_then(|bytes| bytes.first_chunk()).map(|bytes| u32::from_be_bytes(*bytes))
 }
 
 impl Table {
@@ -139,39 +138,27 @@ impl Table {
     pub fn save(&self, batch: &TextBatch, epoch: u64, position: u64, open: &impl Serialize) -> Result<(), TableError> {
         let mut progress = Progress { epoch, position, ..self.progress() };
         if progress.parts + batch.places.len() > BATCH_PARTS_MAX {
-            (progress.batch, progress.parts) = (progress.batch + 1, 0);
+            (progress.batch, progress.saves, progress.parts) = (progress.batch + 1, 0, 0);
         }
-        let number = self.next.next();
+        let (number, save, base) = (progress.batch, progress.saves, progress.parts as u64);
+        progress.saves += 1;
+        progress.parts += batch.places.len();
+        let mut entries = self.tree.ingestion()?;
         if !batch.places.is_empty() {
-            let base = progress.parts as u64;
-            let mut places = match self.tree.get(places_key(progress.batch), SeqNo::MAX)? {
-                Some(saved) if base > 0 => decode_places(&saved).ok_or(TableError::Damaged)?,
-                _ => Vec::new(),
-            };
-            places.extend(&batch.places);
-            self.tree.insert(places_key(progress.batch), encode_places(&places), number);
-            for (word, added) in &batch.postings {
-                let key = posting_key(word, progress.batch);
-                let saved = if base > 0 { self.tree.get(&key, SeqNo::MAX)? } else { None };
-                match saved {
-                    Some(saved) => {
-                        let mut postings = Postings::decode(&saved).ok_or(TableError::Damaged)?;
-                        postings.append(added, base);
-                        self.tree.insert(key, postings.as_bytes(), number);
-                    }
-                    None if base == 0 => drop(self.tree.insert(key, added.as_bytes(), number)),
-                    None => {
-                        let mut postings = Postings::default();
-                        postings.append(added, base);
-                        self.tree.insert(key, postings.as_bytes(), number);
-                    }
-                }
-            }
-            progress.parts += batch.places.len();
+            entries.write(batch_key(PLACES_PREFIX, number, save), encode_places(&batch.places))?;
         }
-        self.tree.insert(POSITION_KEY, serde_json::to_vec(&progress).expect("plain data"), number);
-        self.tree.insert(OPEN_KEY, serde_json::to_vec(open).expect("plain data"), number);
-        self.write()?;
+        entries.write(OPEN_KEY, serde_json::to_vec(open).expect("plain data"))?;
+        entries.write(POSITION_KEY, serde_json::to_vec(&progress).expect("plain data"))?;
+        let mut words: Vec<_> = batch.postings.iter().collect();
+        words.sort_unstable_by_key(|(word, _)| *word);
+        let mut prefix = Vec::new();
+        for (word, postings) in words {
+            prefix.clear();
+            prefix.extend_from_slice(word);
+            prefix.push(0);
+            entries.write(batch_key(&prefix, number, save), postings.after_others(base))?;
+        }
+        entries.finish()?;
         *self.progress.lock() = progress;
         self.tree.compact(Arc::new(Leveled::default()), self.next.get())?;
         self.release()
@@ -232,8 +219,11 @@ impl Table {
         }
         let mut all = Vec::new();
         for (batch, set) in found.unwrap_or_default() {
-            let places = self.tree.get(places_key(batch), SeqNo::MAX)?.ok_or(TableError::Damaged)?;
-            all.push((decode_places(&places).ok_or(TableError::Damaged)?, set));
+            let mut places = Vec::new();
+            for entry in self.tree.prefix([PLACES_PREFIX, &batch.to_be_bytes()].concat(), SeqNo::MAX, None) {
+                places.extend(decode_places(&entry.into_inner()?.1).ok_or(TableError::Damaged)?);
+            }
+            all.push((places, set));
         }
         Ok(all)
     }
@@ -263,8 +253,9 @@ impl Table {
             let (key, value) = entry.into_inner()?;
             let mut places = decode_places(&value).ok_or(TableError::Damaged)?;
             let marks: Vec<bool> = places.iter().map(|place| place.log != 0 && is_gone(place)).collect();
+            // In the order of the saves, as the parts are numbered.
+            gone.entry(batch_of(&key).ok_or(TableError::Damaged)?).or_default().extend(&marks);
             if marks.contains(&true) {
-                gone.insert(batch_of(&key).ok_or(TableError::Damaged)?, marks.clone());
                 for (place, _) in places.iter_mut().zip(&marks).filter(|(_, gone)| **gone) {
                     place.log = 0;
                 }
@@ -272,6 +263,7 @@ impl Table {
             }
         }
         let mut bytes = 0;
+        gone.retain(|_, marks| marks.contains(&true));
         if !gone.is_empty() {
             for entry in self.tree.range::<&[u8], _>(&[1_u8][..].., SeqNo::MAX, None) {
                 let (key, value) = entry.into_inner()?;
@@ -376,12 +368,15 @@ mod tests {
         let table = Table::open(dir.path()).unwrap();
         let secret = "zyxwvutsrq";
         table.save(&batch(&[(1, 7, &format!("common {secret}")), (2, 7, "common kept")]), 1, 1, &[secret]).unwrap();
+        table.save(&batch(&[(4, 7, "common kept"), (1, 7, secret)]), 1, 2, &[secret]).unwrap();
         assert!(has_bytes(dir.path(), secret.as_bytes()));
         table.remove(|place| place.log == 1, &[""]).unwrap();
         assert!(!has_bytes(dir.path(), secret.as_bytes()));
-        assert_eq!((found(&table, "common", 1), found(&table, "kept", 1)), (vec![2], vec![2]));
+        assert_eq!((found(&table, "common", 1), found(&table, "kept", 1)), (vec![2, 4], vec![2, 4]));
         assert!(!table.logs().unwrap().contains_key(&1));
-        table.save(&batch(&[(3, 7, "common later")]), 1, 2, &[""]).unwrap();
-        assert_eq!(found(&table, "common", 1), [2, 3]);
+        table.save(&batch(&[(3, 7, "common later")]), 1, 3, &[""]).unwrap();
+        assert_eq!(found(&table, "common", 1), [2, 4, 3]);
+        drop(table);
+        assert_eq!(found(&Table::open(dir.path()).unwrap(), "common", 1), [2, 4, 3]);
     }
 }

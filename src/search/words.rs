@@ -34,9 +34,19 @@ const fn is_mark(c: char) -> bool {
 pub fn words(text: &str, mut found: impl FnMut(&str, usize)) {
     let mut scan = Scan { word: String::new(), start: 0, last: None };
     let normalizer = DecomposingNormalizerBorrowed::new_nfkd();
-    for (at, c) in text.char_indices() {
+    let mut next = 0;
+    while let Some(c) = text[next..].chars().next() {
+        let at = next;
+        next += c.len_utf8();
         if c.is_ascii() {
-            scan.take(c.to_ascii_lowercase(), at, &mut found);
+            // Most words are whole in ASCII.
+            let length = text.as_bytes()[at..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+            if length > 0 && scan.is_idle() && text.as_bytes().get(at + length).is_none_or(u8::is_ascii) {
+                scan.take_whole(&text[at..at + length], at, &mut found);
+                next = at + length;
+            } else {
+                scan.take(c.to_ascii_lowercase(), at, &mut found);
+            }
         } else if is_unspaced(c) {
             scan.take_unspaced(c, at, &mut found);
         } else if !is_mark(c) {
@@ -69,6 +79,19 @@ struct Scan {
 }
 
 impl Scan {
+    /// Whether no word has begun.
+    const fn is_idle(&self) -> bool {
+        self.word.is_empty() && self.last.is_none()
+    }
+
+    /// Takes a word of ASCII that ends.
+    fn take_whole(&mut self, word: &str, at: usize, found: &mut impl FnMut(&str, usize)) {
+        self.word.push_str(&word[..word.len().min(WORD_BYTES_MAX)]);
+        self.word.make_ascii_lowercase();
+        found(&self.word, at);
+        self.word.clear();
+    }
+
     fn take(&mut self, c: char, at: usize, found: &mut impl FnMut(&str, usize)) {
         if !c.is_alphanumeric() {
             return self.end(found);

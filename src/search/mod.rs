@@ -42,7 +42,7 @@ pub use parts::{PartKind, TEXT_PART_BYTES_MAX, TextPart};
 pub use table::BEGINNING_ENTRIES_MAX;
 pub use words::{QUERY_WORDS_MAX, WORD_BYTES_MAX, WordQuery, excerpt};
 
-use crate::log::archive::{ARCHIVE, ArchiveEntry};
+use crate::log::archive::ArchiveEntry;
 use crate::log::commit::Logs;
 use crate::log::row::Rows;
 use crate::log::{Limit, LogId, LogKind, Store, StoreError, log_of_number};
@@ -417,8 +417,7 @@ impl Search {
 /// The parts of an archived run. None if its object cannot be read: others must not wait for it.
 fn archived_parts(store: &dyn Store, number: u64, log: &LogId) -> Result<Vec<LogPart>, StoreError> {
     let Some(head) = store.head(log)?.filter(|head| head.number == number) else { return Ok(Vec::new()) };
-    let through = store.entry(log, head.epoch, ARCHIVE)?.map(|entry| ArchiveEntry::read(log, &entry).map(|entry| entry.through));
-    let through = through.transpose()?.unwrap_or(Sequence::NONE);
+    let through = ArchiveEntry::of(store, log, head.epoch)?.map_or(Sequence::NONE, |entry| entry.through);
     let (mut reader, mut parts, mut at) = (PartReader::default(), Vec::new(), Sequence::NONE);
     while at < through {
         let page = match store.read(log, head.epoch, at, READ_LIMIT) {

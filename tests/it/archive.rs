@@ -284,6 +284,36 @@ async fn storage_that_lost_or_changed_an_object_is_named_and_stops_no_other_read
 }
 
 #[tokio::test]
+async fn lists_and_searches_have_archived_runs_without_their_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, archiver, _) = start(dir.path()).await;
+    let failed = fact("run.failed", json!({ "payload": { "error": { "message": "The bridge is closed" } } }));
+    for (run, end) in [("fine", end()), ("broken", failed)] {
+        let facts = [fact("run.started", json!({})), message("u", "Plan the trip to Oslo", "user"), end];
+        let path = format!("/v1/runs/{run}/facts?sessionId=s-{run}");
+        client.post(&path, &[("content-type", "application/json")], serde_json::to_string(&facts).unwrap()).await.ok();
+    }
+    until_indexed(&client).await;
+    assert_eq!(archiver.run_once().await.unwrap(), 2);
+    for object in objects(dir.path()) {
+        std::fs::remove_file(object).unwrap();
+    }
+    let broken = json!({ "kind": "error", "text": "The bridge is closed" });
+    for path in ["/v1/sessions", "/v1/sessions?in=text&q=oslo"] {
+        let list = client.get(path).await.ok();
+        let entry = |at: usize| [&list["sessions"][at]["sessionId"], &list["sessions"][at]["title"]];
+        assert_eq!([entry(0), entry(1)], [["s-broken", "Plan the trip to Oslo"], ["s-fine", "Plan the trip to Oslo"]], "{path}");
+    }
+    assert_eq!(client.get("/v1/sessions").await.ok()["sessions"][0]["highlight"], broken);
+    for path in ["/v1/runs?filter=status%3Afailed", "/v1/runs?filter=oslo%20status%3Afailed"] {
+        let run = &client.get(path).await.ok()["runs"][0];
+        assert_eq!((&run["runId"], &run["title"]), (&json!("broken"), &json!("Plan the trip to Oslo")), "{path}");
+    }
+    assert_eq!(client.get("/v1/runs?filter=status%3Afailed").await.ok()["runs"][0]["highlight"], broken);
+    client.get("/v1/runs/broken/events").await.problem(503, "archive_unavailable");
+}
+
+#[tokio::test]
 async fn an_export_of_an_owner_names_the_run_whose_object_is_lost_and_goes_on_with_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let (client, archiver, _) = start(dir.path()).await;

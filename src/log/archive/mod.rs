@@ -24,7 +24,7 @@ mod store;
 pub use object::{ArchivedObject, ObjectWriter};
 pub use store::ArchivedStore;
 
-use super::{Blob, LogId, StoreError};
+use super::{Blob, LogId, Store, StoreError};
 use crate::meter::Counter;
 use crate::model::{BlobId, Epoch, Sequence};
 use crate::object_storage::{self, ObjectStorage, StorageAddressError};
@@ -65,9 +65,31 @@ pub struct ArchiveEntry {
     pub hash: String,
     /// It has all rows up to here.
     pub through: Sequence,
+    /// By [`Audience::index`](crate::model::Audience::index).
+    #[serde(default)]
+    pub texts: [ListTexts; 3],
+}
+
+/// What lists show of an archived run to one audience. So they need no object.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListTexts {
+    /// The title that the server made of the first message of a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<Box<str>>,
+    /// Why the run failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Box<str>>,
 }
 
 impl ArchiveEntry {
+    /// The entry of a log. `None`: the log is not archived.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store; `Unreadable`.
+    pub fn of(store: &dyn Store, log: &LogId, epoch: Epoch) -> Result<Option<Self>, StoreError> {
+        store.entry(log, epoch, ARCHIVE)?.map(|entry| Self::read(log, &entry)).transpose()
+    }
+
     /// Reads the value of a state entry.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! A store some of whose logs are archived.
 
-use super::{ARCHIVE, Archive, ArchiveEntry, place_of_body};
+use super::{Archive, ArchiveEntry, place_of_body};
 use crate::log::pinned::PinnedFiles;
 use crate::log::row::Rows;
 use crate::log::{
@@ -27,8 +27,7 @@ impl<S: Store> ArchivedStore<S> {
     fn with_body(&self, blob: Blob) -> Result<Option<Blob>, StoreError> {
         let Some((number, meta)) = place_of_body(&blob) else { return Ok(Some(blob)) };
         let Some(found) = log_of_number(&self.store, LogKind::Run, number)? else { return Ok(None) };
-        let Some(entry) = self.store.entry(&found.log, found.epoch, ARCHIVE)? else { return Ok(None) };
-        let entry = ArchiveEntry::read(&found.log, &entry)?;
+        let Some(entry) = ArchiveEntry::of(&self.store, &found.log, found.epoch)? else { return Ok(None) };
         let body = self.archive.body(&found.log, &entry, &blob.id)?;
         Ok(Some(Blob { id: blob.id, meta, body }))
     }
@@ -49,8 +48,7 @@ impl<S: Store> Store for ArchivedStore<S> {
         if !begins_late(&appends, after) {
             return Ok(appends);
         }
-        let Some(entry) = self.store.entry(log, epoch, ARCHIVE)? else { return Ok(appends) };
-        let entry = ArchiveEntry::read(log, &entry)?;
+        let Some(entry) = ArchiveEntry::of(&self.store, log, epoch)? else { return Ok(appends) };
         if entry.through <= after {
             return Ok(appends);
         }

@@ -478,7 +478,7 @@ impl RunList {
         if let (Some(words), Some(matches)) = (&self.filter.words, matches) {
             match match_in_run(store, words, &listed.log, matches, title.as_deref(), self.audience)? {
                 Some(RunMatch::Text(highlight)) => of_match = Some(highlight),
-                Some(RunMatch::Title) => {}
+                Some(RunMatch::WithoutText) => {}
                 None => return Ok(None),
             }
         }

@@ -1,6 +1,7 @@
 //! The entry of a session in lists and in its shell: what one reader sees of it.
 
 use crate::feed::merged::sequence_at;
+use crate::log::archive::ArchiveEntry;
 use crate::log::commit::Summary;
 use crate::log::row::Rows;
 use crate::log::sessions::{PendingBelow, PreviewSources, SessionOverview};
@@ -189,9 +190,15 @@ fn has_news(store: &dyn Store, logs: &[(LogKind, u64)], audience: Audience, read
 }
 
 /// A title from the first message of a user that the audience sees.
-pub(super) fn made_title(store: &dyn Store, logs: &[(LogKind, u64)], audience: Audience) -> Result<Option<Box<str>>, StoreError> {
+pub(in crate::serve) fn made_title(store: &dyn Store, logs: &[(LogKind, u64)], audience: Audience) -> Result<Option<Box<str>>, StoreError> {
     for (kind, created) in logs {
         let Some(listed) = log_of_number(store, *kind, *created)? else { continue };
+        if let Some(archived) = ArchiveEntry::of(store, &listed.log, listed.epoch)? {
+            match &archived.texts[audience.index()].title {
+                Some(title) => return Ok(Some(title.clone())),
+                None => continue,
+            }
+        }
         let appends = store.read(&listed.log, listed.epoch, Sequence::NONE, FIRST_ROWS)?;
         let rows: Vec<_> = appends.into_iter().flat_map(|append| Rows(append.rows)).collect();
         let views = rows.iter().filter_map(|row| row.view(audience));
@@ -312,16 +319,30 @@ async fn find_highlight(
 }
 
 /// The question that a log asks, or the error that its run ended with, as `kind` says.
-pub(super) async fn highlight_of_log(
+pub(in crate::serve) async fn highlight_of_log(
     app: &App,
     log: &LogId,
     kind: &'static str,
     audience: Audience,
 ) -> Result<FoundHighlight, StoreError> {
+    if kind == ERROR {
+        let log = log.clone();
+        let archived = app.logs.work(move |store| archived_error(store, &log, audience)).await?;
+        if let Some(error) = archived {
+            return Ok(error.map(|text| (ERROR, text)));
+        }
+    }
     let Some(view) = app.feed.activities(log, audience, None).await? else { return Ok(None) };
     let text = if kind == QUESTION { question_of(&view) } else { error_of(&view) };
     let line = text.map(|text| one_line(&text, HIGHLIGHT_CHARS_MAX)).filter(|line| !line.is_empty());
     Ok(line.map(|text| (kind, text.into())))
+}
+
+/// Why an archived run failed. `None`: the log is not archived as it is now.
+fn archived_error(store: &dyn Store, log: &LogId, audience: Audience) -> Result<Option<Option<Box<str>>>, StoreError> {
+    let Some(head) = store.head(log)? else { return Ok(None) };
+    let archived = ArchiveEntry::of(store, log, head.epoch)?.filter(|entry| entry.through >= head.last);
+    Ok(archived.map(|entry| entry.texts[audience.index()].error.clone()))
 }
 
 fn question_of(view: &View) -> Option<String> {

@@ -61,7 +61,7 @@ impl FoundTexts {
 
     /// Reads the matches of sessions, each with its title.
     ///
-    /// Of each: `None` if nothing matches now, else its highlight, unless the match is the title.
+    /// Of each: `None` if nothing matches now, else its highlight, unless the match is the title or cannot be read.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
@@ -84,11 +84,12 @@ impl FoundTexts {
                 let one = |(logs, (session, title)): (&Vec<(u64, LogId)>, &(SessionId, Option<Box<str>>))| {
                     let has_title = title.as_deref().is_some_and(|title| words.places(title).is_some());
                     let found = first_match(store, &words, newest(logs, &parts), audience)?;
-                    let highlight = found.map(|(log, part, places)| {
+                    let highlight = found.map(|found| {
+                        let (log, part, places) = found?;
                         let of = index.sessions().branch_with(session, log);
-                        highlight(of.as_ref(), log, &part, &places)
+                        Some(highlight(of.as_ref(), log, &part, &places))
                     });
-                    Ok(highlight.map(Some).or_else(|| has_title.then_some(None)))
+                    Ok(highlight.or_else(|| has_title.then_some(None)))
                 };
                 sessions.iter().zip(&of).map(one).collect()
             })
@@ -100,25 +101,37 @@ impl FoundTexts {
 type TextMatch<'l> = (&'l LogId, TextPart, Vec<(usize, usize)>);
 
 /// The first of these matches of which the text has the words now. Titles are the caller's.
+///
+/// `Some(None)`: the index has a match in an archived run that cannot be read. A list without it would say that nothing matches.
 fn first_match<'l>(
     store: &dyn Store,
     words: &WordQuery,
     matches: Vec<(&'l LogId, &PartPlace)>,
     audience: Audience,
-) -> Result<Option<TextMatch<'l>>, StoreError> {
+) -> Result<Option<Option<TextMatch<'l>>>, StoreError> {
+    let mut unread = None;
     for (log, place) in matches.into_iter().filter(|(_, place)| place.kind != PartKind::Title).take(READ_MATCHES_MAX) {
-        for part in Search::text(store, log, place, audience)? {
+        let parts = match Search::text(store, log, place, audience) {
+            Err(error @ StoreError::Archived { .. }) => {
+                tracing::debug!(%error, "a match of a search has no text");
+                unread = Some(None);
+                continue;
+            }
+            parts => parts?,
+        };
+        for part in parts {
             if let Some(places) = words.places(&part.text) {
-                return Ok(Some((log, part, places)));
+                return Ok(Some(Some((log, part, places))));
             }
         }
     }
-    Ok(None)
+    Ok(unread)
 }
 
 /// What of a run has the words.
 pub enum RunMatch {
-    Title,
+    /// The title, or a text that cannot be read now.
+    WithoutText,
     /// A text, with the highlight of it.
     Text(Value),
 }
@@ -136,9 +149,12 @@ pub fn match_in_run(
     audience: Audience,
 ) -> Result<Option<RunMatch>, StoreError> {
     let found = first_match(store, words, matches.iter().map(|place| (run, place)).collect(), audience)?;
-    let text = found.map(|(log, part, places)| RunMatch::Text(highlight(None, log, &part, &places)));
+    let text = found.map(|found| match found {
+        Some((log, part, places)) => RunMatch::Text(highlight(None, log, &part, &places)),
+        None => RunMatch::WithoutText,
+    });
     let has_title = title.is_some_and(|title| words.places(title).is_some());
-    Ok(text.or_else(|| has_title.then_some(RunMatch::Title)))
+    Ok(text.or_else(|| has_title.then_some(RunMatch::WithoutText)))
 }
 
 /// The matches in these logs, the newest first.

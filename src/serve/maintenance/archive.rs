@@ -9,14 +9,16 @@
 
 use crate::feed::Feed;
 use crate::ingest::{CompactionPlan, ServerAppend, WriterView};
-use crate::log::archive::{ARCHIVE, Archive, ArchiveEntry, ObjectWriter, moved_body, object_name};
+use crate::log::archive::{ARCHIVE, Archive, ArchiveEntry, ListTexts, ObjectWriter, moved_body, object_name};
 use crate::log::commit::Tail;
 use crate::log::row::{ROW_LENGTH_BYTES, Rows};
 use crate::log::run_index::Upkeep;
 use crate::log::{Blob, Limit, LogId, LogKind, RewrittenAppend, Store, StoreError, StoredAppend, log_of_number};
-use crate::model::{Epoch, Sequence};
+use crate::model::{Audience, Epoch, Sequence};
 use crate::serve::App;
+use crate::serve::api::session_entry::{ERROR, highlight_of_log, made_title};
 use crate::serve::maintenance::ended_runs;
+use crate::source::ledger::Status;
 use bytes::Bytes;
 use std::fs::File;
 use std::sync::Arc;
@@ -106,7 +108,12 @@ impl Archiver {
             let (archive, id, tail, store_epoch) = (archive.clone(), id.clone(), tail.clone(), logs.store_epoch());
             move |store| write_object(store, &archive, store_epoch, &id, epoch, &tail)
         });
-        let Some(Draft { file, entry, before, position, moved }) = draft.await? else { return Ok(None) };
+        let Some(Draft { file, mut entry, before, position, moved }) = draft.await? else { return Ok(None) };
+        for (audience, texts) in Audience::ALL.into_iter().zip(&mut entry.texts) {
+            if tail.summary.run_for(audience).status == Status::Failed {
+                texts.error = highlight_of_log(&self.app, id, ERROR, audience).await?.map(|(_, text)| text);
+            }
+        }
         // Who reads commits in their order must have read the rows before they leave the store.
         if search.position() < position {
             return Ok(None);
@@ -208,8 +215,7 @@ impl Archiver {
 /// Whether a run names this object.
 fn is_named(store: &dyn Store, number: u64, object: &str) -> Result<bool, StoreError> {
     let Some(found) = log_of_number(store, LogKind::Run, number)? else { return Ok(false) };
-    let Some(entry) = store.entry(&found.log, found.epoch, ARCHIVE)? else { return Ok(false) };
-    Ok(ArchiveEntry::read(&found.log, &entry)?.object == object)
+    Ok(ArchiveEntry::of(store, &found.log, found.epoch)?.is_some_and(|entry| entry.object == object))
 }
 
 /// An object that is not stored yet.
@@ -235,7 +241,7 @@ fn write_object(
 ) -> Result<Option<Draft>, StoreError> {
     let of_disk = |error: std::io::Error| StoreError::failed("writing the object of an archived run", &error);
     let Some(head) = store.head(id)?.filter(|head| head.epoch == epoch && head.last == tail.last) else { return Ok(None) };
-    let before = store.entry(id, epoch, ARCHIVE)?.map(|entry| ArchiveEntry::read(id, &entry)).transpose()?;
+    let before = ArchiveEntry::of(store, id, epoch)?;
     let mut writer = ObjectWriter::begin(archive.draft().map_err(of_disk)?).map_err(of_disk)?;
     let mut at = Sequence::NONE;
     while at < tail.last {
@@ -262,7 +268,11 @@ fn write_object(
     let position = store.position_of(id, epoch, tail.last)?.unwrap_or(0);
     let (file, bytes, hash) = writer.end().map_err(of_disk)?;
     let object = object_name(store_epoch, head.number, &hash);
-    let entry = ArchiveEntry { object, bytes, hash: hash.to_hex().to_string(), through: tail.last };
+    let mut texts = <[ListTexts; 3]>::default();
+    for (audience, texts) in Audience::ALL.into_iter().zip(&mut texts) {
+        texts.title = made_title(store, &[(id.kind(), head.number)], audience)?;
+    }
+    let entry = ArchiveEntry { object, bytes, hash: hash.to_hex().to_string(), through: tail.last, texts };
     Ok(Some(Draft { file, entry, before, position, moved }))
 }
 

@@ -120,6 +120,8 @@ export class Action extends Card {
   /** @type {import("./allow-menu.js").AllowMenu | undefined} */
   #menu;
   #isRejecting = false;
+  /** Where the card stands among several, on a page that says so. @type {unknown} */
+  #place = nothing;
   /** Whether a decided card shows its facts. */
   #isOpen = false;
   #isSending = "";
@@ -160,6 +162,12 @@ export class Action extends Card {
     return /** @type {ActionContent} */ (this.#whole?.of(this.view, content) ?? content);
   }
 
+  /** @param {unknown} place A template for its head. */
+  set place(place) {
+    this.#place = place;
+    this.draw();
+  }
+
   draw() {
     const content = this.content;
     const isPending = content.status === "pending";
@@ -176,6 +184,7 @@ export class Action extends Card {
     if (isPending && this.isConnected) this.#tickTimer ??= setInterval(() => this.draw(), TICK_MS);
     if (!isPending) this.#stopTicking();
     render(isPending ? this.#pending() : this.#decided(), this);
+    this.dispatchEvent(new Event("decision-drawn", { bubbles: true }));
     // The focus stays where the decision was.
     if (wasPending && !isPending && hadFocus) /** @type {HTMLElement | null} */ (this.querySelector(".summary"))?.focus({ preventScroll: true });
   }
@@ -220,8 +229,9 @@ export class Action extends Card {
       </header>
       ${this.#message()}
       ${description === undefined ? nothing : html`<p class="description" dir="auto">${reveal(formatValue(description))}</p>`}
-      ${this.#request.template(this.content)}${this.#subject?.template(this.view, this.activity, true)}
+      ${this.#request.template(this.content)}
       ${factsTemplate(this, true, this.#subjectFacts)}
+      ${this.#subject?.template(this.view, this.activity, true)}
       <form novalidate @submit=${submit} @input=${() => this.#keepForm()} @change=${() => this.#keepForm()} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleFormKey(event)}>${this.#parts() ?? this.#answers()}</form>
       ${this.#status()}
     </article>`;
@@ -268,7 +278,7 @@ export class Action extends Card {
     return html`<p class="who">
       ${isPending ? html`<span class="badge">${statusLabel(this.#isSubmitted ? "running" : "waiting", word)}</span>` : nothing}
       <span class="requester" title=${toText(agentId)}>${name ? html`<b>${name}</b>${role ? ` (${humanize(role)})` : ""} ${t(isPending ? "asks" : "asked")}${parentRouting === undefined ? "" : ` ${t("through {name}", { name: this.nameOf(toText(parentRouting)) })}`}` : html`${t("Requester:")} <i>${t("not stated")}</i>`}</span>
-      ${waits ? html`<span class="waits" title=${formatExact(since)}>${t("waiting {time}", { time: waits })}</span>` : nothing}${isPending ? this.#record?.progressTags(this.content, this.view.now()) : nothing}
+      ${waits ? html`<span class="waits" title=${formatExact(since)}>${t("waiting {time}", { time: waits })}</span>` : nothing}${isPending ? [this.#record?.progressTags(this.content, this.view.now()), this.#place] : nothing}
     </p>`;
   }
 
@@ -659,7 +669,8 @@ export class Action extends Card {
   }
 
   /**
-   * Handles a key of the page for the open decision: y and n focus its buttons, d shows or hides the diff.
+   * Handles a key of the page for the open decision: y and n focus its buttons, d shows or hides the diff. Where the yes
+   * is an answer in a field, y focuses that.
    * @param {string} key
    * @returns {boolean} Whether the key has a meaning here.
    */
@@ -668,7 +679,8 @@ export class Action extends Card {
       this.#subject?.toggle();
       return true;
     }
-    const button = /** @type {HTMLElement | null} */ (this.querySelector(key === "y" ? ".yes .button" : ".no .button"));
+    const field = key === "y" && this.#form?.decides === false ? this.querySelector(".fields :is(input, select, textarea):enabled") : null;
+    const button = /** @type {HTMLElement | null} */ (field ?? this.querySelector(key === "y" ? ".yes .button" : ".no .button"));
     button?.scrollIntoView({ block: "nearest" });
     button?.focus();
     return button !== null;

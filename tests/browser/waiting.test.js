@@ -51,7 +51,8 @@ test("the inbox goes on from a decision that its runtime made alone, and stays a
   await stage.publish("alone", asking("alone"), { sessionId: "alone" });
   await stage.publish("chosen", asking("chosen"), { sessionId: "chosen" });
   await stage.publish("newest", asking("newest"), { sessionId: "newest" });
-  page = await stage.look();
+  page = await stage.look({ session: "chosen" });
+  await page.locator("ps-conversation ps-action .ask").waitFor();
   await page.locator("#needs-you").click();
   const shows = (title, status) => until(page, ([title, status]) => {
     const card = document.querySelector("ps-inbox ps-action");
@@ -59,6 +60,8 @@ test("the inbox goes on from a decision that its runtime made alone, and stays a
   }, [title, status]);
   const resolve = (name) => stage.publish(name, [{ type: "action.resolved", actionId: `ask-${name}`, payload: { outcome: "rejected" } }], { sessionId: name });
   await shows("Deploy number newest?", "pending");
+  await page.locator(".inbox-row").first().focus();
+  assert.equal(await page.locator(".decision-place").count(), 0, "the card of the conversation below is none of the inbox");
   await resolve("newest");
   await shows("Deploy number chosen?", "pending");
   await page.locator(".inbox-row", { hasText: "Deploy number alone?" }).click();

@@ -15,8 +15,12 @@ let chosen;
 /** What each card shows of its place. @type {WeakMap<Action, string>} */
 const places = new WeakMap();
 
-/** The pending decisions in the order of the page. */
-const pending = () => /** @type {Action[]} */ ([...document.querySelectorAll('ps-action[data-status="pending"]')]).filter((card) => card.checkVisibility());
+/** The pending decisions in the order of the page: of the inbox, or of the conversation, which may lie under it. */
+function pending() {
+  const cards = /** @type {Action[]} */ ([...document.querySelectorAll('ps-action[data-status="pending"]')]).filter((card) => card.checkVisibility());
+  const ofInbox = cards.filter((card) => card.closest("ps-inbox"));
+  return ofInbox.length > 0 ? ofInbox : cards;
+}
 
 /** The card whose keys these are: the one with the focus; else, of those in view, that which had it last, or the last. @param {Action[]} cards */
 function currentOf(cards) {

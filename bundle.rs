@@ -6,6 +6,8 @@
 //! objects as `$0`, `$1` and so on. Other chunks import them, so no module is evaluated twice. What the first entry exports,
 //! its chunk exports by name, too.
 //!
+//! Names that a module declares become short ones in its chunk: everything but members of objects and what the browser has.
+//!
 //! The sources remain plain modules, which a browser loads unbundled, except those that import a style sheet: such a sheet
 //! is a module whose default export is its text. The bundler knows the forms of modules that they use, and panics on all
 //! others.
@@ -27,7 +29,7 @@ pub fn bundle(sources: &Sources, first: &[&str]) -> BTreeMap<String, String> {
     parse_all(first[0], sources, &mut modules, &mut Vec::new());
     let lazy: BTreeSet<&str> = modules.values().flat_map(Module::dynamic_imports).collect();
     let mut needed_by: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for entry in [first[0]].into_iter().chain(lazy) {
+    for entry in [first[0]].into_iter().chain(lazy.iter().copied()) {
         for name in in_order(entry, &modules) {
             needed_by.entry(name).or_default().insert(entry);
         }
@@ -46,7 +48,7 @@ pub fn bundle(sources: &Sources, first: &[&str]) -> BTreeMap<String, String> {
         })
         .collect();
     let ids: BTreeMap<&str, String> = modules.keys().enumerate().map(|(at, name)| (name.as_str(), format!("${at}"))).collect();
-    let graph = Graph { modules: &modules, chunk_of: &chunk_of, ids: &ids, entry: first[0] };
+    let graph = Graph { modules: &modules, chunk_of: &chunk_of, ids: &ids, lazy: &lazy, entry: first[0] };
     chunks
         .values()
         .map(|names| {
@@ -103,6 +105,8 @@ struct Graph<'a> {
     modules: &'a BTreeMap<String, Module<'a>>,
     chunk_of: &'a BTreeMap<&'a str, String>,
     ids: &'a BTreeMap<&'a str, String>,
+    /// The modules that an `import()` names.
+    lazy: &'a BTreeSet<&'a str>,
     /// The module whose exports its chunk exports by their names, too.
     entry: &'a str,
 }
@@ -137,11 +141,20 @@ impl Graph<'_> {
         text
     }
 
+    /// The member of a module's object with an export: a short name, unless code that names it by itself reads it.
+    fn key(&self, module: &str, exported: &str) -> String {
+        let exports = &self.modules[module].exports;
+        match exports.iter().position(|(name, _)| name == exported) {
+            Some(at) if module != self.entry && !self.lazy.contains(module) => short_name(at),
+            _ => exported.to_owned(),
+        }
+    }
+
     fn write_module(&self, chunk: &str, name: &str, text: &mut String) {
         let module = &self.modules[name];
         write!(text, "const {}=(()=>{{", self.ids[name]).expect("a string takes all text");
         for Import { target, names } in module.imports.iter().filter(|import| !import.names.is_empty()) {
-            let names: Vec<_> = names.iter().map(|(exported, local)| pair(exported, local)).collect();
+            let names: Vec<_> = names.iter().map(|(exported, local)| pair(&self.key(target, exported), module.local(local))).collect();
             write!(text, "const{{{}}}={};", names.join(","), self.ids[target.as_str()]).expect("a string takes all text");
         }
         for piece in &module.body {
@@ -151,8 +164,14 @@ impl Graph<'_> {
                         token.text != "meta" || !text.ends_with("import.") || !chunk.contains('/'),
                         "{name} uses import.meta in a folder"
                     );
-                    let text_of_token = module.private_names.get(token.text).map_or(token.text, String::as_str);
-                    Token { text: text_of_token, ..*token }.write(text);
+                    let local = if token.used == Use::None && !token.text.starts_with('#') { token.text } else { module.local(token.text) };
+                    if matches!(token.used, Use::Shorthand | Use::DeclaredShorthand) && local != token.text {
+                        token.write(text);
+                        text.push(':');
+                        text.push_str(local);
+                    } else {
+                        Token { text: local, ..*token }.write(text);
+                    }
                 }
                 Piece::Text(verbatim) => text.push_str(verbatim),
                 // The escapes of a string of Rust have the same meaning in JavaScript.
@@ -167,7 +186,8 @@ impl Graph<'_> {
                 }
             }
         }
-        let exports: Vec<_> = module.exports.iter().map(|(exported, local)| pair(exported, local)).collect();
+        let exports: Vec<_> =
+            module.exports.iter().map(|(exported, local)| pair(&self.key(name, exported), module.local(local))).collect();
         writeln!(text, "\nreturn{{{}}}}})();", exports.join(",")).expect("a string takes all text");
     }
 }
@@ -231,16 +251,22 @@ enum Piece<'a> {
     Dynamic(Token<'a>, String),
 }
 
+#[derive(Default)]
 struct Module<'a> {
     imports: Vec<Import>,
     /// The exported name and the local name of each value.
     exports: Vec<(String, String)>,
     body: Vec<Piece<'a>>,
-    /// Short names for the private members of its classes, which no other module sees.
-    private_names: BTreeMap<&'a str, String>,
+    /// Short names for the private members of its classes, and for what it declares, which no other module sees.
+    short_names: BTreeMap<&'a str, String>,
 }
 
 impl<'a> Module<'a> {
+    /// The name in a chunk of a name that the module declares.
+    fn local<'b>(&'b self, name: &'b str) -> &'b str {
+        self.short_names.get(name).map_or(name, String::as_str)
+    }
+
     fn dynamic_imports(&self) -> impl Iterator<Item = &str> {
         self.body.iter().filter_map(|piece| if let Piece::Dynamic(_, target) = piece { Some(target.as_str()) } else { None })
     }
@@ -252,27 +278,21 @@ impl<'a> Module<'a> {
         let body = body.split_once("*/").map_or(body, |(_, body)| body).trim_start();
         let exports = exports.split(',').map(|one| one.split_once(" as ").unwrap_or((one, one)));
         Self {
-            imports: Vec::new(),
             exports: exports.map(|(local, exported)| (exported.to_owned(), local.to_owned())).collect(),
             body: vec![Piece::Text(body)],
-            private_names: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
     /// A style sheet: its default export is its text.
     fn of_sheet(source: &'a str) -> Self {
-        Self {
-            imports: Vec::new(),
-            exports: vec![("default".into(), "css".into())],
-            body: vec![Piece::Sheet(source)],
-            private_names: BTreeMap::new(),
-        }
+        Self { exports: vec![("default".into(), "css".into())], body: vec![Piece::Sheet(source)], ..Self::default() }
     }
 
     fn parse(name: &str, source: &'a str) -> Self {
-        let tokens = tokens(source);
-        let private_names = short_names(tokens.iter().map(|token| token.text).filter(|text| text.starts_with('#')));
-        let mut module = Self { imports: Vec::new(), exports: Vec::new(), body: Vec::new(), private_names };
+        let mut tokens = tokens(source);
+        find_uses(&mut tokens);
+        let mut module = Self { short_names: short_names(&tokens), ..Self::default() };
         let mut tokens = Tokens { name, rest: tokens.into_iter().peekable() };
         let mut depth = 0_u32;
         while let Some(token) = tokens.rest.next() {
@@ -328,17 +348,160 @@ impl<'a> Module<'a> {
     }
 }
 
-/// Returns a short name for each private name, the shortest for the most frequent.
-fn short_names<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, String> {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for name in names {
-        *counts.entry(name).or_default() += 1;
+/// Names that a module may declare, but that elsewhere in it may be those of the browser or of the language.
+const KEPT: [&str; 24] = [
+    "CSS", "EventSource", "Notification", "WebSocket", "as", "async", "caches", "crypto", "document", "fetch", "from", "get", "globalThis",
+    "history", "localStorage", "location", "navigator", "of", "performance", "sessionStorage", "set", "static", "undefined", "window",
+];
+
+/// Words of the language that are no names.
+const KEYWORDS: [&str; 39] = [
+    "await", "break", "case", "catch", "class", "const", "continue", "debugger", "default", "delete", "do", "else", "export", "extends",
+    "false", "finally", "for", "function", "if", "import", "in", "instanceof", "let", "new", "null", "return", "super", "switch", "this",
+    "throw", "true", "try", "typeof", "var", "void", "while", "with", "yield", "enum",
+];
+
+/// What an open bracket of a script holds.
+#[derive(Clone, Copy, PartialEq)]
+enum Holds {
+    /// Statements, or the arguments of a call, or an expression.
+    Code,
+    /// The parameters of a function, or the elements of a pattern with brackets.
+    Targets,
+    /// The members of an object, or of a pattern with braces, which declares names.
+    Members { declares: bool },
+    /// The members of a class: a name, or after `=` an expression.
+    Class { is_value: bool },
+}
+
+/// Finds what each name stands for, and which names the module declares.
+fn find_uses(tokens: &mut [Token]) {
+    let closing = closing_brackets(tokens);
+    let text = |at: usize| tokens.get(at).map_or("", |token| token.text);
+    let before = |at: usize, back: usize| at.checked_sub(back).map_or("", text);
+    let is_spread = |at: usize| before(at, 1) == "." && before(at, 2) == "." && before(at, 3) == ".";
+    let mut open: Vec<Holds> = vec![Holds::Code];
+    let mut uses = vec![Use::None; tokens.len()];
+    let mut begins_class = false;
+    for at in 0..tokens.len() {
+        let (this, last, next) = (text(at), before(at, 1), text(at + 1));
+        let within = *open.last().expect("what is around the whole module");
+        // Where a pattern declares names: at the begin of a parameter, an element or the value of a member.
+        let is_target = match within {
+            Holds::Targets => "([,".contains(last) || is_spread(at),
+            Holds::Members { declares: true } => "{,:".contains(last) || is_spread(at),
+            _ => false,
+        } && !last.is_empty();
+        let is_declared = is_target || ["const", "let", "var", "import"].contains(&last);
+        match this {
+            "class" if last != "." && next != ":" => begins_class = true,
+            "(" => {
+                let end = closing[at];
+                let is_arrow = text(end + 1) == "=" && text(end + 2) == ">";
+                let is_function = last == "function" || before(at, 2) == "function" || before(at, 2) == "*" && before(at, 3) == "function";
+                let is_method = match within {
+                    Holds::Class { is_value } => !is_value,
+                    Holds::Members { .. } => text(end + 1) == "{",
+                    _ => false,
+                };
+                let has_targets = is_arrow || is_function || is_method || last == "catch";
+                open.push(if has_targets { Holds::Targets } else { Holds::Code });
+            }
+            "[" => open.push(if is_declared { Holds::Targets } else { Holds::Code }),
+            "{" if std::mem::take(&mut begins_class) => open.push(Holds::Class { is_value: false }),
+            "{" if is_declared => open.push(Holds::Members { declares: true }),
+            "{" if begins_object(tokens, at) => open.push(Holds::Members { declares: false }),
+            "{" => open.push(Holds::Code),
+            ")" | "]" | "}" => _ = open.pop(),
+            "=" if matches!(within, Holds::Class { .. }) => *open.last_mut().expect("it is open") = Holds::Class { is_value: true },
+            ";" if matches!(within, Holds::Class { .. }) => *open.last_mut().expect("it is open") = Holds::Class { is_value: false },
+            // A part of a template that ends with an expression, or follows one.
+            _ if this.starts_with(['`', '}']) => {
+                if this.starts_with('}') {
+                    open.pop();
+                }
+                if this.ends_with("${") {
+                    open.push(Holds::Code);
+                }
+            }
+            _ if this.starts_with(|first: char| first.is_alphabetic() || first == '_' || first == '$') && !KEYWORDS.contains(&this) => {
+                let is_member_start = matches!(within, Holds::Members { .. }) && ["{", ","].contains(&last);
+                let is_accessor = matches!(within, Holds::Members { .. }) && ["get", "set", "async", "*"].contains(&last) && "{,".contains(before(at, 2));
+                uses[at] = match within {
+                    _ if last == "." && !is_spread(at) => Use::None,
+                    Holds::Class { is_value: false } => Use::None,
+                    _ if is_accessor => Use::None,
+                    _ if is_member_start && [",", "}", "="].contains(&next) => Use::Shorthand,
+                    _ if is_member_start => Use::None,
+                    _ => Use::Name,
+                };
+                let is_lone_parameter = next == "=" && text(at + 2) == ">";
+                let is_named = ["function", "class"].contains(&last) || last == "*" && before(at, 2) == "function";
+                let is_renamed = last == "as" && matches!(within, Holds::Members { declares: true });
+                let declares = is_declared || is_named || is_lone_parameter || is_renamed;
+                if declares && uses[at] != Use::None && !KEPT.contains(&this) {
+                    uses[at] = if uses[at] == Use::Name { Use::Declared } else { Use::DeclaredShorthand };
+                }
+            }
+            _ => {}
+        }
     }
-    let mut names: Vec<(&str, usize)> = counts.into_iter().collect();
+    for (token, used) in tokens.iter_mut().zip(uses) {
+        token.used = used;
+    }
+}
+
+/// Returns the index of the closing bracket for each opening one.
+fn closing_brackets(tokens: &[Token]) -> Vec<usize> {
+    let (mut closing, mut open) = (vec![0; tokens.len()], Vec::new());
+    for (at, token) in tokens.iter().enumerate() {
+        match token.text {
+            "(" | "[" | "{" => open.push(at),
+            ")" | "]" | "}" => closing[open.pop().expect("a bracket was opened")] = at,
+            _ => {}
+        }
+    }
+    closing
+}
+
+/// Returns whether a brace begins an object, or a pattern: it stands where an expression may stand.
+fn begins_object(tokens: &[Token], at: usize) -> bool {
+    let text = |back: usize| at.checked_sub(back).map_or("", |index| tokens[index].text);
+    match text(1) {
+        ">" => text(2) != "=",
+        ":" => !tokens[..at].iter().rev().take_while(|one| ![";", "{", "}"].contains(&one.text)).any(|one| ["case", "default"].contains(&one.text)),
+        "(" | "," | "=" | "[" | "?" | "&" | "|" | "!" | "+" | "." | "return" | "of" | "in" | "export" | "throw" | "yield" => true,
+        last => last.ends_with("${"),
+    }
+}
+
+/// Returns the shortest names of letters, one after another: `a` to `z`, `A` to `Z`, `aa`, …
+fn short_name(at: usize) -> String {
+    let letter = |at: usize| char::from(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[at % 52]);
+    if at < 52 { letter(at).to_string() } else { format!("{}{}", short_name(at / 52 - 1), letter(at)) }
+}
+
+/// Returns short names for the private members and for what the module declares, the shortest for the most frequent.
+fn short_names<'a>(tokens: &[Token<'a>]) -> BTreeMap<&'a str, String> {
+    let (mut names, mut taken) = (BTreeMap::<&str, usize>::new(), BTreeSet::new());
+    for token in tokens {
+        if token.text.starts_with('#') || token.used.declares() {
+            *names.entry(token.text).or_default() += 0;
+        }
+    }
+    for token in tokens.iter().filter(|token| token.text.starts_with('#') || token.used != Use::None) {
+        match names.get_mut(token.text) {
+            Some(count) if token.text.len() > 1 => *count += 1,
+            _ => _ = taken.insert(token.text),
+        }
+    }
+    names.retain(|name, _| name.len() > 1);
+    let mut names: Vec<(&str, usize)> = names.into_iter().collect();
     names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let letter = |at: usize| char::from(b'a' + u8::try_from(at % 26).expect("it is below 26"));
-    let short = |at: usize| if at < 26 { format!("#{}", letter(at)) } else { format!("#{}{}", letter(at / 26 - 1), letter(at)) };
-    names.into_iter().enumerate().map(|(at, (name, _))| (name, short(at))).collect()
+    let all = (0..).map(short_name);
+    let is_free = |name: &String| !taken.contains(name.as_str()) && !KEYWORDS.contains(&name.as_str()) && !KEPT.contains(&name.as_str());
+    let (mut private, mut free) = (all.clone().map(|name| format!("#{name}")), all.filter(is_free));
+    names.into_iter().filter_map(|(name, _)| Some((name, if name.starts_with('#') { private.next() } else { free.next() }?))).collect()
 }
 
 /// The tokens of a module that are not read yet.
@@ -398,11 +561,32 @@ enum Space {
     Line,
 }
 
+/// What a word of a script is.
+#[derive(Clone, Copy, PartialEq)]
+enum Use {
+    /// No name of a value: a keyword, a member, or no word.
+    None,
+    /// The name of a value.
+    Name,
+    /// A member of an object with the value of the same name, or of a pattern, `{ name }`.
+    Shorthand,
+    /// As the two before, and it declares the name.
+    Declared,
+    DeclaredShorthand,
+}
+
+impl Use {
+    fn declares(self) -> bool {
+        matches!(self, Self::Declared | Self::DeclaredShorthand)
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Token<'a> {
     text: &'a str,
     /// What stands before it.
     before: Space,
+    used: Use,
 }
 
 impl Token<'_> {
@@ -469,7 +653,7 @@ fn tokens(script: &str) -> Vec<Token<'_>> {
             }
         };
         let (text, after) = rest.split_at(length);
-        found.push(Token { text, before: std::mem::replace(&mut before, Space::None) });
+        found.push(Token { text, before: std::mem::replace(&mut before, Space::None), used: Use::None });
         rest = after;
     }
     assert!(templates.is_empty(), "a template ends");

@@ -1,12 +1,15 @@
 #!/usr/bin/env node
 /**
- * Takes the pictures of the guide, in light and dark: `node --experimental-websocket scripts/screenshots.mjs [DIRECTORY]`.
+ * Takes the pictures of the documentation: `node --experimental-websocket scripts/screenshots.mjs`. With a directory, it
+ * takes each screen into it for a look: in light and dark, 1600×1000 and 390×844.
  *
- * DIRECTORY is docs/src/pictures by default. PROSCENIUM_BIN and CHROMIUM_BIN as for the browser tests; the page's files
+ * PROSCENIUM_BIN and CHROMIUM_BIN as for the browser tests; the binary has the feature `test-clock`, and the page's files
  * are those of web-demo. Run `npm ci` in web-demo and in tests/clients first, and `cargo build --examples`.
  */
 
-import { mkdir, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { crc32, deflateSync } from "node:zlib";
@@ -37,6 +40,10 @@ const CONVERSATIONS = [
 
 const TITLES = ["Fix the flaky login test", "Invoice mail", "Import of the old wiki", "Upgrade the search index", "Nightly benchmark"];
 
+/** What the documentation shows in dark, too. The others would cost more bytes than they tell. */
+const DARK = ["approval", "phone", "runs", "trace", "workbench"];
+
+const isForLook = process.argv[2] !== undefined;
 const directory = process.argv[2] ?? fileURLToPath(new URL("../docs/src/pictures", import.meta.url));
 await mkdir(directory, { recursive: true });
 
@@ -56,6 +63,8 @@ try {
   await question.first().waitFor();
   await take(page, "workbench");
   await page.locator("#needs-you").click();
+  await page.locator(".inbox-row", { hasText: "Run deploy on production" }).click();
+  await page.locator("ps-inbox .ask .outcomes").waitFor();
   await take(page, "inbox");
   await page.locator("#needs-you").click();
   await question.first().getByRole("button", { name: /^(Send|Answer|Submit)/ }).first().click();
@@ -90,18 +99,26 @@ await takeThreads();
 
 /** The runs of a day: of three agents, some of which wait or failed. */
 async function takeRuns() {
-  const stage = await Stage.open();
+  const { stage, advance, stop } = await openClocked();
   const fact = (type, payload, ids = {}) => ({ type, ...ids, payload });
   const ask = (n) => fact("action.required", { kind: "tool_approval", toolName: "deploy", title: `Deploy build ${n}`, parameters: { build: n } }, { actionId: "deploy" });
   const ENDS = [(n) => fact("run.failed", { error: { message: `The runner ran out of disk space (job ${n})` } }), ask, () => fact("run.finished", {})];
   try {
     for (let n = 60; n > 0; n -= 1) {
+      // The more of them, the busier the hour.
+      await advance((4 + (n * n) % 37) * 60_000);
       const calls = ["read_file", "run_tests"].flatMap((toolName, at) => [fact("tool.started", { toolName }, { toolCallId: toolName }), fact(n % 3 === 0 && at === 1 ? "tool.failed" : "tool.result", { output: "done" }, { toolCallId: toolName })]);
       const usage = { kind: "llm_call", usage: { inputTokens: 9000 + n * 710, outputTokens: 300, costUsd: 0.02 * n } };
-      const facts = [fact("session.opened", { title: `${TITLES[n % TITLES.length]} #${n}` }), fact("run.started", {}, { agentId: `agent-${(n % 3) + 1}` }), ...calls, { ...fact("metric.changed", usage), audience: "dashboard" }, ENDS[n % 3](n)];
-      await stage.publish(`run-${n}`, facts, { sessionId: `session-${n}` });
+      const begin = [fact("session.opened", { title: `${TITLES[n % TITLES.length]} #${n}` }), fact("run.started", {}, { agentId: `agent-${(n % 3) + 1}` })];
+      const rest = [...calls, { ...fact("metric.changed", usage), audience: "dashboard" }, ENDS[n % 3](n)];
+      for (const [at, one] of [...begin, ...rest].entries()) {
+        if (at > 0) await advance((n * (at + 7) % 53) * 1000);
+        await publishAgain(stage, `run-${n}`, [one], { sessionId: `session-${n}` });
+      }
     }
-    const page = await open(stage, { session: "session-60", view: "runs", audience: "dashboard" });
+    const page = await stage.blank();
+    await page.clock.setSystemTime(Date.now() + advance.by);
+    await open(stage, { session: "session-60", view: "runs", audience: "dashboard" }, page);
     await page.locator(".run-row .run-title").first().waitFor();
     for (const at of [2, 5]) await page.locator(".run-row input").nth(at).click();
     await take(page, "runs");
@@ -115,8 +132,32 @@ async function takeRuns() {
     await page.locator('.run-row[data-status="head"]').first().waitFor();
     await take(page, "runs-grouped");
   } finally {
-    await stage.close();
+    await stop();
   }
+}
+
+/** Sends facts, again where the server has closed the idle connection: its clock went on. @param {Stage} stage @param {Parameters<Stage["publish"]>} facts */
+async function publishAgain(stage, ...facts) {
+  try {
+    await stage.publish(...facts);
+  } catch (error) {
+    if (error.cause?.code !== "UND_ERR_SOCKET") throw error;
+    await publishAgain(stage, ...facts);
+  }
+}
+
+/** A server whose clocks `advance` sets forward by milliseconds. */
+async function openClocked() {
+  const folder = await mkdtemp(join(tmpdir(), "proscenium-clock-"));
+  const path = join(folder, "clock");
+  process.env.PROSCENIUM_TEST_CLOCK = path;
+  const stage = await Stage.open().finally(() => delete process.env.PROSCENIUM_TEST_CLOCK);
+  const advance = Object.assign((ms) => new Promise((resolve, reject) => {
+    advance.by += ms;
+    const socket = connect(path, () => socket.write(`advance ${ms}\n`));
+    socket.on("error", reject).on("data", () => (socket.end(), resolve()));
+  }), { by: 0 });
+  return { stage, advance, stop: async () => (await stage.close(), rm(folder, { recursive: true })) };
 }
 
 /** The page of the guide for CopilotKit with its threads. */
@@ -145,22 +186,30 @@ async function takeThreads() {
 /**
  * @param {Stage} of
  * @param {Record<string, string>} hash
+ * @param {import("playwright-core").Page} [opened]
  */
-async function open(of, hash) {
-  const page = await of.blank();
+async function open(of, hash, opened) {
+  const page = opened ?? await of.blank();
   page.setDefaultTimeout(PATIENCE_MS);
   await page.setViewportSize(WIDE);
   return of.look(hash, page);
 }
 
 /**
- * Takes a picture in both themes.
+ * Takes a picture, in both themes if it is one of those; for a look also on a phone.
  * @param {import("playwright-core").Page} page
  * @param {string} name
  */
 async function take(page, name) {
   await page.mouse.move(0, 0);
-  for (const colorScheme of ["light", "dark"]) await takeIn(page, name, colorScheme);
+  const themes = /** @type {const} */ (["light", "dark"]).filter((theme) => theme === "light" || isForLook || DARK.includes(name));
+  for (const colorScheme of themes) await takeIn(page, name, colorScheme);
+  const size = page.viewportSize();
+  if (isForLook && size.width > PHONE.width) {
+    await page.setViewportSize(PHONE);
+    for (const colorScheme of themes) await takeIn(page, `${name}-on-a-phone`, colorScheme);
+    await page.setViewportSize(size);
+  }
   await page.emulateMedia({ colorScheme: "light" });
 }
 

@@ -8,7 +8,8 @@
  *   tools/             the scrubber, the comparison of audiences
  *   ui/                icons and formats
  *   embed.js, embed/   the elements for other pages, which are not a part of this page
- *   shell.js           navigation, panels and time. view-model.js models the open session or run, route.js its address,
+ *   shell.js           navigation, panels and time. live-model.js models what a card needs, view-model.js the open session
+ *                      or run with its history, route.js its address,
  *                      heading.js the header, panels.js the tabs, dialogs.js the palette and other dialogs, recording.js
  *                      sends a local file, resize.js the splitters, connection-bar.js the connection, feeder.js passes
  *                      changes to the surfaces, lazy.js loads the elements that the first screen does not need.

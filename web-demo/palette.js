@@ -41,7 +41,7 @@ import { toText } from "./surfaces/base.js";
 /** The keys and what they do, for the help. @type {[string, [string, string][]][]} */
 const KEY_MAP = [
   ["Go", [["⌘K, Ctrl K", "Find sessions, runs, events and actions"], ["g i", "Needs you"], ["g r", "Runs"], ["g t", "Trace"], ["g e", "Events"], ["j k", "Next, previous"], ["Enter", "Open"], ["Esc", "Close or back"], ["/", "Filter"], ["x", "Select a run"]]],
-  ["Decide", [["y", "Focus Approve; Enter confirms"], ["n", "Focus Reject; Enter confirms"], ["d", "Show the diff"]]],
+  ["Decide", [["y", "Focus Approve or the field; Enter confirms"], ["n", "Focus Reject; Enter confirms"], ["j k", "Next, previous decision of the conversation"], ["d", "Show the diff"]]],
   ["Write", [["c", "Message field; Esc leaves it"], ["⌘↵, Ctrl ↵", "Send in the chosen mode"], ["F2", "Rename the session"]]],
   ["Time", [[", .", "Step one event"], ["Space", "Play"], ["l", "Live"]]],
   ["Page", [["[ ]", "Hide the sessions, the panels"], ["← →", "Next button of a group, which has one stop of Tab"], ["?", "Show the keys"]]],

@@ -29,7 +29,7 @@ export class Panels {
     byId("close-pane").addEventListener("click", () => this.toggle(false));
     this.#openButton.addEventListener("click", () => this.toggle());
     NARROW.addEventListener("change", () => {
-      this.#isOpen = !NARROW.matches;
+      this.#isOpen = this.#isFull || !NARROW.matches;
       this.#draw();
       this.#onChange();
     });

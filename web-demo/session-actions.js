@@ -8,7 +8,8 @@ import { archivedHere, keepArchivedHere } from "./session-list.js";
 import { store, stored } from "./marks.js";
 import { TitleField } from "./title-field.js";
 import { failureOf, showToast } from "./toasts.js";
-import { drawn, icon } from "./ui/icons.js";
+import { drawn } from "./ui/glyphs.js";
+import { icon } from "./ui/icons.js";
 import { openMenu } from "./ui/menu.js";
 import { svg } from "./vendor/lit.js";
 

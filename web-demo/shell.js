@@ -8,6 +8,7 @@ import { Attention, notifications } from "./attention.js";
 import { ConnectionBar } from "./connection-bar.js";
 import { Feeder } from "./feeder.js";
 import { Store } from "./client/store.js";
+import { LiveModel } from "./live-model.js";
 import { ViewModel } from "./view-model.js";
 import { Panels } from "./panels.js";
 import { query } from "./query.js";
@@ -564,7 +565,7 @@ export class Shell {
 
   /** What the inbox needs of the shell. @type {import("./surfaces/inbox.js").InboxHost} */
   #inboxHost = {
-    watch: (entry) => (entryKey(entry) === this.#current && this.#model ? this.#model : new ViewModel(this.#server, { audience: this.#route.audience, at: null, [entry.kind]: entry.id }, this.#transport, this.#modelEvents(() => false))),
+    watch: (entry) => (entryKey(entry) === this.#current && this.#model ? this.#model : new LiveModel(this.#server, { audience: this.#route.audience, at: null, [entry.kind]: entry.id }, this.#transport, this.#modelEvents(() => false))),
     release: (model) => model !== this.#model && model.close(),
     open: (entry) => this.#navigate({ [entry.kind]: entry.id }),
     entries: () => this.#lists?.all ?? [],

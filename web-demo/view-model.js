@@ -6,51 +6,40 @@
  * one.
  */
 
-import { readJson } from "./client/json.js";
 import { connect } from "./client/connection.js";
-import { Problem, request } from "./client/http.js";
+import { Problem } from "./client/http.js";
 import { Hydration, Stale } from "./client/hydration.js";
-import { attach, controlsOf, submit, withdraw } from "./client/controls.js";
+import { attach } from "./client/controls.js";
 import { Store, keyOf } from "./client/store.js";
-import { isLiveRun } from "./surfaces/live-run.js";
+import { LiveModel } from "./live-model.js";
 
 /** @typedef {import("./client/types.js").Activity} Activity */
 /** @typedef {import("./client/http.js").Server} Server */
 /** @typedef {import("./route.js").Route} Route */
 /** @typedef {import("./surfaces/base.js").View} View */
-/** @typedef {import("./surfaces/base.js").Control} Control */
-/** @typedef {import("./surfaces/base.js").Moment} Moment */
 
 /** Page sizes of the first messages and process details; the stream brings the rest. */
 const MESSAGES_PER_PAGE = 50;
 const DETAILS_PER_PAGE = 100;
 /** Envelopes of one request of a search. */
 const EVENTS_PER_PAGE = 1000;
-/** How long a message waits for the connection that will bring its answer, in milliseconds. */
-const CONNECT_WAIT_MS = 10_000;
-/** The error of every request while the user has disconnected the page. */
-const DISCONNECTED = "This page is disconnected. Nothing was sent. Reconnect first.";
 /** The maximum number of pages that one click on “Load earlier” reads until a page has new items. */
 const PAGES_MAX = 20;
-/** Controls that begin or change a turn. The page must be connected before it sends one. */
-const TURN_CONTROLS = new Set(["send", "queue", "steer"]);
 
 /** The steps of hydration, in order. @typedef {"shell" | "window" | "status" | "references" | "whole"} Step */
 
 /**
- * The events of a view model, and the actions that it passes to surfaces.
- * @typedef {object} ViewModelEvents
+ * The events of a view model.
+ * @typedef {object} HistoryEvents
  * @property {(step: Step) => void} step
  * @property {() => void} missing The server has no session or run of this id.
  * @property {() => void} erased The session or run was deleted for good.
  * @property {(summary: Record<string, any>) => void} summary The summary of the session or run has arrived.
- * @property {View["inspect"]} inspect
- * @property {View["open"]} open
- * @property {View["travel"]} travel
- * @property {View["upgrade"]} [upgrade]
+ *
+ * @typedef {HistoryEvents & import("./live-model.js").Leads} ViewModelEvents The events, and what the items of its views lead to.
  */
 
-export class ViewModel {
+export class ViewModel extends LiveModel {
   /**
    * @param {Server} server
    * @param {Route} route
@@ -58,101 +47,51 @@ export class ViewModel {
    * @param {ViewModelEvents} events
    */
   constructor(server, route, transport, events) {
-    this.#server = server;
+    super(server, route, transport, events);
     this.#events = events;
-    this.route = route;
-    this.transport = transport;
     this.hydration = new Hydration({ ...server, audience: route.audience });
-    this.connection = this.#connect();
   }
 
-  #server;
   #events;
-  store = new Store();
   /** The tree of the session, once the server has said. @type {import("./branches.js").Tree | undefined} */
   #tree;
-  /** Run ids by start time, as the server lists them. @type {string[]} */
-  #runOrder = [];
-  /** The past moment on display; null for live. @type {Moment | null} */
-  moment = null;
-
-  #connect() {
-    const { session, run, audience } = this.route;
-    const filter = session ? { session, children: true } : { run };
-    return connect({ ...this.#server, ...filter, audience, transport: this.transport }, this.store);
-  }
-
-  /** Opens the connection again after its end: a run may have another attempt. */
-  reconnect() {
-    this.connection.close();
-    this.connection = this.#connect();
-    return this.connection;
-  }
 
   close() {
-    this.connection.close();
+    super.close();
     this.hydration.activate();
+  }
+
+  async reads() {
+    return this.hydration;
   }
 
   /** Forgets all that it has: the server has it no longer. */
   forget() {
     this.close();
     this.moment = null;
-    [this.#runOrder, this.#messagesCursor] = [[], null];
+    [this.runOrder, this.#messagesCursor] = [[], null];
     this.store.clear();
-  }
-
-  /** The runs of this session without those of its children, oldest first. */
-  get runs() {
-    const { session, run } = this.route;
-    if (run && !session) return [run];
-    // A run without a session belongs to this one unless another run started it: that is a child's run.
-    const isMine = (/** @type {Activity} */ { activityType, content }) => activityType === "run" && (content.sessionId === undefined ? content.parentRunId === undefined : content.sessionId === session);
-    const streamed = this.store.sorted(isMine).map(({ runId }) => runId);
-    return [...new Set([...this.#runOrder, ...streamed])];
-  }
-
-  /** The focused run: the newest live one, else the newest. */
-  get runId() {
-    const { runs } = this;
-    return runs.findLast((run) => {
-      const activity = this.store.get(keyOf({ runId: run, activityType: "run", activityId: run }));
-      return activity !== undefined && isLiveRun(activity);
-    }) ?? runs.at(-1);
   }
 
   /**
    * Creates the view for the surfaces: of the live store, or of the store of a past moment.
-   * @param {Store} store
+   * @param {import("./client/store.js").Store} store
    * @returns {View}
    */
   view(store = this.store) {
     const model = this;
-    const { session, audience } = this.route;
+    const { session } = this.route;
     const isLive = store === this.store;
-    return {
-      store, audience, isLive, hydration: this.hydration, sessionId: session,
-      get runId() { return model.runId; },
-      get runs() { return model.runs; },
+    /** @type {Omit<View, keyof import("./surfaces/base.js").CardView> & Partial<View>} */
+    const own = {
+      hydration: this.hydration,
       get tree() { return isLive ? model.#tree : undefined; },
-      get at() { return isLive ? null : (model.moment?.at ?? null); },
-      now: () => (isLive ? Date.now() : (model.moment?.time ?? Date.now())),
-      act: (control) => model.#submit(control, isLive),
-      withdraw: (controlId) => withdraw(model.#server, controlId),
-      server: isLive ? model.#server : undefined,
-      attach: isLive && session !== undefined ? (file) => attach(model.#server, session, file) : undefined,
-      inspect: this.#events.inspect,
-      open: this.#events.open,
-      travel: this.#events.travel,
-      upgrade: this.#events.upgrade,
+      attach: isLive && session !== undefined ? (file) => attach(model.server, session, file) : undefined,
       earlier: isLive ? { get hasMore() { return model.hasEarlier; }, load: () => model.loadEarlier() } : undefined,
       position: () => model.#position(),
       follow: isLive ? (after, listener) => model.#follow(after, listener) : undefined,
-      read: async (path) => {
-        if (model.connection.isCut) throw new Error(DISCONNECTED);
-        return readJson(await request(model.#server, path));
-      },
     };
+    return Object.setPrototypeOf(own, super.view(store));
   }
 
   /**
@@ -198,7 +137,7 @@ export class ViewModel {
    */
   #follow(after, listener) {
     const { session, run, audience } = this.route;
-    const events = connect({ ...this.#server, ...(session ? { session } : { run }), audience, after, frames: "events", transport: this.transport }, new Store());
+    const events = connect({ ...this.server, ...(session ? { session } : { run }), audience, after, frames: "events", transport: this.transport }, new Store());
     events.listen(listener);
     const unsubscribe = this.connection.subscribe(() => {
       if (this.connection.isCut === events.isCut) return;
@@ -209,42 +148,6 @@ export class ViewModel {
       unsubscribe();
       events.close();
     };
-  }
-
-  /**
-   * @param {Control} control
-   * @param {boolean} isLive
-   */
-  async #submit(control, isLive) {
-    if (!isLive) throw new Error("You are viewing a past state. Go back to live to send.");
-    if (this.connection.isCut) throw new Error(DISCONNECTED);
-    const { run, session } = control;
-    const target = run === undefined && session === undefined ? (this.runId === undefined ? { session: this.route.session } : { run: this.runId }) : run === undefined ? { session } : { run };
-    // The page must be connected when the answer begins.
-    if (TURN_CONTROLS.has(control.control)) await this.#waitForConnection();
-    const submitted = await submit(this.#server, { ...control, run: undefined, session: undefined, ...target, audience: this.route.audience });
-    return { ...submitted, list: controlsOf(target) };
-  }
-
-  /** @returns {Promise<void>} Resolves when the connection is open. */
-  #waitForConnection() {
-    const { connection } = this;
-    return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => settle(() => reject(new Error("The connection did not open in time. Nothing was sent."))), CONNECT_WAIT_MS);
-      let unsubscribe = () => {};
-      const settle = (/** @type {() => void} */ then) => {
-        clearTimeout(timer);
-        unsubscribe();
-        then();
-      };
-      const check = () => {
-        const { kind, why } = connection.state;
-        if (kind === "live" || kind === "ended") settle(resolve);
-        else if (kind === "refused") settle(() => reject(new Error(`The server rejected the connection: ${why}`)));
-      };
-      unsubscribe = connection.subscribe(check);
-      check();
-    });
   }
 
   /* ── hydration ── */
@@ -271,9 +174,9 @@ export class ViewModel {
     this.#events.summary(session);
     this.#tree = { root: session.root ?? id, branches: session.branches ?? [] };
     const sorted = [...session.runs].sort((a, b) => ((a.startedAt ?? "") < (b.startedAt ?? "") ? -1 : 1));
-    this.#runOrder = sorted.map(({ runId }) => runId);
+    this.runOrder = sorted.map(({ runId }) => runId);
     // What a branch has of its ancestors is in runs that are not its own.
-    this.#allRuns = session.truncated || session.parent ? undefined : this.#runOrder;
+    this.#allRuns = session.truncated || session.parent ? undefined : this.runOrder;
     this.#events.step("shell");
     const recent = await hydration.window(id, { messages: MESSAGES_PER_PAGE });
     this.#messagesCursor = recent.nextCursor;
@@ -328,7 +231,7 @@ export class ViewModel {
   /** Notes the runs of messages, which began before the known ones. @param {Activity[]} messages */
   #addEarlierRuns(messages) {
     const runs = messages.flatMap(({ runId }) => runId ?? []);
-    this.#runOrder = [...new Set([...runs, ...this.#runOrder])];
+    this.runOrder = [...new Set([...runs, ...this.runOrder])];
   }
 
   /** @param {string} id */

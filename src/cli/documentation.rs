@@ -2,11 +2,15 @@
 
 use proscenium::serve::api::documentation::Documentation;
 
-/// The documentation, without its pictures. Here rather than in the library, so that a change of it builds only the binary.
-pub const DOCUMENTATION: Documentation = Documentation::new(FILES);
+/// The documentation. Here rather than in the library, so that a change of it builds only the binary.
+pub const DOCUMENTATION: Documentation = Documentation::new(FILES, PICTURES);
 
 macro_rules! files {
     ($($name:literal,)*) => { &[$(($name, include_str!(concat!("../../docs/src/", $name))),)*] };
+}
+
+macro_rules! pictures {
+    ($($name:literal,)*) => { &[$(($name, include_bytes!(concat!("../../docs/src/", $name)).as_slice()),)*] };
 }
 
 const FILES: &[(&str, &str)] = files![
@@ -88,4 +92,35 @@ const FILES: &[(&str, &str)] = files![
     "why.md",
     "workbench.md",
     "llms.txt",
+];
+
+const PICTURES: &[(&str, &[u8])] = pictures![
+    "pictures/approval-dark.png",
+    "pictures/approval.png",
+    "pictures/artifact.png",
+    "pictures/audiences.png",
+    "pictures/copilotkit-threads.png",
+    "pictures/empty.png",
+    "pictures/events.png",
+    "pictures/growth-history.svg",
+    "pictures/growth-idle.svg",
+    "pictures/growth-readers.svg",
+    "pictures/growth-resume.svg",
+    "pictures/growth-runs.svg",
+    "pictures/growth-session.svg",
+    "pictures/growth-stalled.svg",
+    "pictures/inbox.png",
+    "pictures/phone-dark.png",
+    "pictures/phone.png",
+    "pictures/runs-compare.png",
+    "pictures/runs-dark.png",
+    "pictures/runs-grouped.png",
+    "pictures/runs.png",
+    "pictures/threads-ai-sdk.png",
+    "pictures/threads-assistant-ui.png",
+    "pictures/threads-tanstack-ai.png",
+    "pictures/trace-dark.png",
+    "pictures/trace.png",
+    "pictures/workbench-dark.png",
+    "pictures/workbench.png",
 ];

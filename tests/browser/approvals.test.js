@@ -311,6 +311,49 @@ test("y and n focus the buttons, and Enter confirms", limit, async () => {
   assert.equal((await stage.claim(asked.agent, { run: asked.run })).control, "approve");
 });
 
+test("a free-text answer is written and sent by keys alone", limit, async () => {
+  const asked = await asks("agentui", [{ type: "run.started" }, { type: "action.required", actionId: "a", payload: { kind: "clarification", message: "Which colour?" } }]);
+  await asked.card.locator("textarea, input").first().waitFor();
+  await page.keyboard.press("y");
+  assert.match(await page.evaluate(() => document.activeElement.localName), /^(textarea|input)$/, "the key leads to the field");
+  await page.keyboard.type("y and n are letters here");
+  await page.keyboard.press("Control+Enter");
+  assert.deepEqual(await stage.claim(asked.agent, { run: asked.run }).then(({ control, value }) => ({ control, value })), { control: "answer", value: "y and n are letters here" });
+  assert.deepEqual(page.problems, []);
+});
+
+test("of two approvals at once, one is marked, j and k go on, and the keys answer the marked one", limit, async () => {
+  const ask = (actionId) => ({ type: "action.required", actionId, payload: { kind: "tool_approval", toolName: "deploy", title: `Deploy ${actionId}?` } });
+  const asked = await asks("agentui", [{ type: "run.started" }, ask("one")]);
+  await stage.publish(asked.run, [ask("two")], { agentId: asked.agent });
+  const marks = () => page.locator("ps-conversation ps-action").evaluateAll((cards) => cards.map((card) => [card.querySelector(".decision-place")?.textContent.trim() ?? "", card.ariaCurrent === "true", card.querySelector(".yes kbd")?.checkVisibility() ?? false]));
+  const untilMarked = (...wanted) => until(page, (wanted) => JSON.stringify([...document.querySelectorAll("ps-conversation ps-action")].map((card) => card.ariaCurrent === "true")) === wanted, JSON.stringify(wanted));
+  await untilMarked(false, true);
+  assert.deepEqual(await marks(), [["1 of 2", false, false], ["2 of 2", true, true]], "only the marked one shows the keys");
+  await page.keyboard.press("y");
+  assert.equal(await page.evaluate(() => document.activeElement.closest("ps-action").querySelector(".card-title").textContent), "Deploy two?");
+  await page.keyboard.press("k");
+  await untilMarked(true, false);
+  assert.equal(await page.evaluate(() => document.activeElement.closest("ps-action").querySelector(".card-title").textContent), "Deploy one?");
+  await page.keyboard.press("j");
+  await untilMarked(false, true);
+  await page.keyboard.press("j");
+  await untilMarked(true, false);
+  await page.keyboard.press("y");
+  await page.keyboard.press("Enter");
+  const first = await stage.claim(asked.agent, { run: asked.run });
+  assert.deepEqual([first.control, first.actionId], ["approve", "one"]);
+  await stage.publish(asked.run, [{ type: "action.resolved", actionId: "one", payload: { outcome: "approved" } }], { agentId: asked.agent });
+  await until(page, () => document.querySelectorAll('ps-action[data-status="pending"]').length === 1 && document.querySelector("ps-action .decision-place") === null, undefined);
+  await page.keyboard.press("n");
+  await page.keyboard.press("Enter");
+  await page.keyboard.type("Not today.");
+  await page.keyboard.press("Control+Enter");
+  const second = await stage.claim(asked.agent, { run: asked.run });
+  assert.deepEqual([second.control, second.actionId, second.value], ["reject", "two", { reason: "Not today." }]);
+  assert.deepEqual(page.problems, []);
+});
+
 test("the options of a source are buttons that send what they say", limit, async () => {
   const options = [
     { optionId: "o1", label: "Allow once", kind: "allow_once" },

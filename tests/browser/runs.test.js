@@ -220,7 +220,7 @@ test("only the rows near the viewport are in the document, and the last of a hun
     const [from, size] = [Number(query.get("cursor") ?? query.get("offset") ?? 0), Number(query.get("limit"))];
     starts.push(from);
     const to = Math.min(COUNT, from + size);
-    return route.fulfill({ json: { runs: Array.from({ length: to - from }, (_, at) => runOf(from + at)), nextCursor: to < COUNT ? String(to) : null, total: COUNT, facets: { status: { completed: COUNT }, agent: {}, source: {} }, activation: query.get("activation") } });
+    return route.fulfill({ json: { runs: Array.from({ length: to - from }, (_, at) => runOf(from + at)), nextCursor: to < COUNT ? String(to) : null, total: COUNT, facets: { status: { completed: COUNT }, agent: {}, source: {}, owner: {} }, activation: query.get("activation") } });
   });
   await stage.look({ session: "s-login", view: "runs" }, page);
   await rows().first().waitFor();
@@ -264,7 +264,7 @@ test("a menu groups the runs, each group has its number, and closes", limit, asy
   await page.getByRole("button", { name: "Group: none" }).click();
   const menu = page.getByRole("menu", { name: "Group the runs by" });
   await menu.waitFor();
-  assert.deepEqual(await menu.getByRole("menuitemradio").evaluateAll((items) => items.map((item) => `${item.textContent.trim()} ${item.ariaChecked}`)), ["None true", "Status false", "Agent false", "Source false"]);
+  assert.deepEqual(await menu.getByRole("menuitemradio").evaluateAll((items) => items.map((item) => `${item.textContent.trim()} ${item.ariaChecked}`)), ["None true", "Status false", "Agent false", "Source false", "Owner false"]);
   await page.keyboard.press("ArrowDown");
   await page.keyboard.press("ArrowDown");
   await page.keyboard.press("Enter");
@@ -295,6 +295,23 @@ test("a menu groups the runs, each group has its number, and closes", limit, asy
   await untilGrouped("Needs you", "Deploy build 280", "Failed", "Upgrade the search index", "Completed", "Fix the login test");
   await page.goBack();
   await untilGrouped("coder", "Upgrade the search index", "Fix the login test", "deployer", "Deploy build 280");
+  assert.deepEqual(page.problems, []);
+});
+
+test("runs in groups by owner have a group of those without one, and the filter a menu of owners", limit, async () => {
+  const publish = (run, owner) => stage.publish(run, [fact("run.started", { title: `Of ${owner}` }, { agentId: "tenant" })], owner === "none" ? {} : { owner, sessionId: `s-of-${owner}` });
+  const menu = () => page.locator(".filter-menu summary", { hasText: "Owner" });
+  await publish("r-of-none", "none");
+  await openRuns({ filter: "agent:tenant" });
+  assert.equal(await menu().count(), 0, "no run of the filter has an owner");
+  for (const [run, owner] of [["r-of-acme-1", "acme"], ["r-of-acme-2", "acme"], ["r-of-blue", "blue"]]) await publish(run, owner);
+  await openRuns({ filter: "agent:tenant", group: "owner" });
+  await untilGrouped("acme", "Of acme", "Of acme", "blue", "Of blue", "No owner", "Of none");
+  await menu().click();
+  await page.getByRole("button", { name: "Only blue" }).click();
+  await page.keyboard.press("Escape");
+  await untilGrouped("blue", "Of blue");
+  assert.deepEqual([(await address()).group, (await address()).filter], ["owner", "agent:tenant owner:blue"]);
   assert.deepEqual(page.problems, []);
 });
 

@@ -213,3 +213,14 @@ test("a session whose stream is refused shows no dock of the one before", limit,
   await page.keyboard.press(",");
   assert.doesNotMatch(page.url(), /at=/);
 });
+
+test("a panel in full width stays when the window becomes narrow, and when it becomes wide again", limit, async () => {
+  await openSession();
+  await page.setViewportSize({ width: 1400, height: 900 });
+  await page.locator("#expand").click();
+  for (const width of [820, 390, 1400]) {
+    await page.setViewportSize({ width, height: 900 });
+    await until(page, () => document.getElementById("side").checkVisibility() && document.querySelector('[role="tabpanel"]:not([hidden])')?.getBoundingClientRect().width > innerWidth / 2);
+  }
+  assert.deepEqual(page.problems, []);
+});

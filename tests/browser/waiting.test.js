@@ -47,6 +47,30 @@ test("among 300 sessions, every count says how many decisions wait, however old"
   assert.deepEqual(page.problems, []);
 });
 
+test("the inbox goes on from a decision that its runtime made alone, and stays at one that a person chose", limit, async () => {
+  await stage.publish("alone", asking("alone"), { sessionId: "alone" });
+  await stage.publish("chosen", asking("chosen"), { sessionId: "chosen" });
+  await stage.publish("newest", asking("newest"), { sessionId: "newest" });
+  page = await stage.look({ session: "chosen" });
+  await page.locator("ps-conversation ps-action .ask").waitFor();
+  await page.locator("#needs-you").click();
+  const shows = (title, status) => until(page, ([title, status]) => {
+    const card = document.querySelector("ps-inbox ps-action");
+    return card?.dataset.status === status && card.querySelector(".card-title").textContent === title;
+  }, [title, status]);
+  const resolve = (name) => stage.publish(name, [{ type: "action.resolved", actionId: `ask-${name}`, payload: { outcome: "rejected" } }], { sessionId: name });
+  await shows("Deploy number newest?", "pending");
+  await page.locator(".inbox-row").first().focus();
+  assert.equal(await page.locator(".decision-place").count(), 0, "the card of the conversation below is none of the inbox");
+  await resolve("newest");
+  await shows("Deploy number chosen?", "pending");
+  await page.locator(".inbox-row", { hasText: "Deploy number alone?" }).click();
+  await shows("Deploy number alone?", "pending");
+  await resolve("alone");
+  await shows("Deploy number alone?", "resolved");
+  assert.deepEqual(page.problems, []);
+});
+
 test("an idle page requests no list, and a change reaches it", limit, async () => {
   await stage.publish("quiet", [{ type: "run.started" }], { sessionId: "quiet" });
   page = await stage.blank();

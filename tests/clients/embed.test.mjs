@@ -79,6 +79,10 @@ describe("elements on a page of another origin", () => {
     assert.deepEqual([await style(".card-title", "fontSize"), await style(".card-title", "textTransform"), await style(".card-title", "letterSpacing"), await style(".card-title", "fontStyle")], ["16px", "none", "-0.16px", "italic"]);
     assert.notEqual(await style(".card-title", "color"), "rgb(255, 0, 0)");
 
+    // Their size is limited by `a_decision_on_a_page_of_others_loads_at_most_40_kb` in tests/it/edge.rs.
+    const scripts = await page.evaluate(() => performance.getEntriesByType("resource").map(({ name }) => new URL(name).pathname).filter((path) => path.endsWith(".js")));
+    assert.deepEqual(scripts.map((path) => path.replace(/^\/assets\/[0-9a-f]+/, "")).sort(), ["/embed.js", "/embed/embed.js", "/embed/surfaces/decision-record.js"]);
+
     await approve.click();
     const answered = await eventOf(page, "ps-answered");
     assert.deepEqual([answered.runId, answered.actionId, answered.control], [run.run, "a", "approve"]);

@@ -5,12 +5,14 @@
  * which run until `stop`; those after the `text` block, which is what the reader then sees, run when the test says so,
  * to their end. An installation is not repeated: its packages must be among those of the tests.
  *
- * The agents are the published packages. Only the model is another: the addresses of the models lead to the fake one, by
- * the variables and files that the packages read. Every port of a guide becomes a free one.
+ * The agents are the published packages. Only the model is another, as for a reader without a key: the addresses of the
+ * models lead to that of `examples/fake-model.mjs`, by the variables that it prints and the files that the packages read.
+ * Every port of a guide becomes a free one.
  */
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -55,6 +57,15 @@ const isOpen = (port) =>
     socket.once("error", () => resolve(false));
   });
 
+/** Starts the model as a reader does. `url` has no path; `env` has the variables that it prints. */
+export async function startModel() {
+  const child = spawn(process.execPath, [here("../../examples/fake-model.mjs"), "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
+  const ended = new Promise((resolve) => child.once("exit", resolve));
+  const [printed] = await within("the variables of the model", once(child.stdout, "data"));
+  const env = Object.fromEntries([...printed.toString().matchAll(/(\w+)=(\S+)/g)].map(([, name, value]) => [name, value]));
+  return { url: env.ANTHROPIC_BASE_URL, env, stop: () => (child.kill(), ended) };
+}
+
 /** No agent reaches another machine. */
 const NO_NETWORK = { ALL_PROXY: "http://127.0.0.1:9", HTTPS_PROXY: "http://127.0.0.1:9", NO_PROXY: "127.0.0.1,localhost" };
 
@@ -72,7 +83,7 @@ const homeFiles = (model) => ({
 /**
  * Executes a guide. `url` is the address of its server, `directory` where its agent works.
  * @param {string} name
- * @param {{ url: string }} model
+ * @param {{ url: string, env?: Record<string, string> }} model
  * @param {Record<string, string>} more Further variables of its environment.
  */
 export async function startGuide(name, model, more = {}) {
@@ -92,7 +103,7 @@ export async function startGuide(name, model, more = {}) {
 
   const env = {
     PATH: [dirname(BINARY), here(`node_modules/@anthropic-ai/claude-code-${process.platform}-${process.arch}`), here("node_modules/.bin"), PYTHON, process.env.PATH].join(delimiter), HOME: home, LANG: "C.UTF-8",
-    OPENAI_BASE_URL: `${model.url}/v1`, OPENAI_AGENTS_DISABLE_TRACING: "1", LANGGRAPH_CLI_NO_ANALYTICS: "1", LANGSMITH_TRACING: "false", PYTHONUNBUFFERED: "1",
+    OPENAI_BASE_URL: `${model.url}/v1`, ...model.env, OPENAI_AGENTS_DISABLE_TRACING: "1", LANGGRAPH_CLI_NO_ANALYTICS: "1", LANGSMITH_TRACING: "false", PYTHONUNBUFFERED: "1",
     PROSCENIUM_URL: `http://127.0.0.1:${ports.get("8787")}`, PROSCENIUM_LISTEN: `127.0.0.1:${ports.get("8787")}`, PROSCENIUM_STORE: "memory", PROSCENIUM_LOG: "warn",
     ...more,
     ...NO_NETWORK,
@@ -111,7 +122,7 @@ export async function startGuide(name, model, more = {}) {
     const [, packages] = INSTALLATION.exec(command) ?? [];
     const [, variable] = /^export (\w+)=…$/.exec(command) ?? [];
     if (packages) for (const one of packages.replaceAll("'", "").split(" ")) assert.ok(PACKAGES.includes(one), `the tests have no package ${one}`);
-    else if (variable) env[variable] = "fake";
+    else if (variable) env[variable] ??= "fake";
     else run(command);
   }
   const url = `http://127.0.0.1:${ports.get("8787")}`;

@@ -1,6 +1,7 @@
 /**
- * The guides "X in five minutes", executed against the published packages, and followed in the workbench: the agent
- * answers, asks, and continues after the answer. The page shows the lines that the guide shows, in their order.
+ * The guides "X in five minutes", executed against the published packages and the model of `examples/`, which needs no
+ * key, and followed in the workbench: the agent answers, asks, and continues after the answer. The page shows the lines
+ * that the guide shows, in their order.
  */
 
 import assert from "node:assert/strict";
@@ -8,8 +9,7 @@ import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { limit } from "../deadline.mjs";
-import { startModel } from "./fake-model.mjs";
-import { startGuide } from "./guide.mjs";
+import { startGuide, startModel } from "./guide.mjs";
 import { requestJson, waitFor } from "./harness.mjs";
 import { openBrowser } from "./pages.mjs";
 

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { limit } from "../deadline.mjs";
-import { startModel } from "./fake-model.mjs";
+import { startModel } from "../../examples/fake-model.mjs";
 import { startGuide } from "./guide.mjs";
 import { openBrowser, servePages } from "./pages.mjs";
 

@@ -23,9 +23,25 @@ async fn a_page_is_html_with_anchors_links_to_other_pages_and_the_list_of_all() 
     let ask = text(&client, "/docs/guides/ask").await;
     assert!(ask.contains("<h2 id=\"how-to-ask-twice\">") && ask.contains("<h2 id=\"how-to-ask-twice-1\">"), "{ask}");
     assert!(ask.contains("<code id=\"no_such_run\">no_such_run</code>"), "{ask}");
-    assert!(ask.contains("Picture: A card") && !ask.contains("card.png"), "{ask}");
+    let picture = "<picture><source srcset=\"/docs/pictures/card-dark.png\" media=\"(prefers-color-scheme: dark)\"><img \
+                   src=\"/docs/pictures/card.png\" alt=\"A &quot;card&quot;\" width=\"1600\" height=\"1000\" loading=\"lazy\"></picture>";
+    assert!(ask.contains(picture), "{ask}");
+    assert!(ask.contains("Picture: Never") && !ask.contains("never.png"), "{ask}");
     assert!(ask.contains("<a href=\"/docs/\">back</a> <a href=\"https://example.com\">out</a>"), "{ask}");
     assert!(ask.contains("<a aria-current=\"page\" href=\"/docs/guides/ask\">Ask</a>"), "{ask}");
+}
+
+#[tokio::test]
+async fn a_picture_of_a_page_has_its_type_and_is_read_once() {
+    let client = start_local().await;
+    for (name, kind) in [("card.png", "image/png"), ("growth.svg", "image/svg+xml")] {
+        let picture = client.get(&format!("/docs/pictures/{name}")).await;
+        assert_eq!((picture.status, picture.headers["content-type"].to_str().unwrap()), (200, kind));
+        let known =
+            client.get_with(&format!("/docs/pictures/{name}"), &[("if-none-match", picture.headers["etag"].to_str().unwrap())]).await;
+        assert_eq!((known.status, known.body.len()), (304, 0));
+    }
+    client.get("/docs/pictures/never.png").await.problem(404, "no_such_page");
 }
 
 #[tokio::test]
@@ -89,6 +105,20 @@ async fn the_binary_serves_each_page_and_each_link_within_them_leads_somewhere()
             }
         }
     }
+    let (mut shown, mut bytes) = (BTreeSet::new(), 0);
+    for page in &pages {
+        let html = text(&client, page).await;
+        assert!(!html.contains("Picture: "), "{page} shows a picture that is missing in src/cli/documentation.rs");
+        for address in html.split(" src=\"").skip(1).chain(html.split("srcset=\"").skip(1)) {
+            shown.insert(address.split('"').next().unwrap().to_owned());
+        }
+    }
+    for address in &shown {
+        let picture = client.get(address).await;
+        assert_eq!(picture.status, 200, "{address}");
+        bytes += picture.body.len();
+    }
+    assert!(shown.len() >= 25 && bytes < 1_700_000, "{} pictures of {bytes} bytes", shown.len());
     let list = text(&client, "/llms.txt").await;
     for link in list.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
         assert_eq!(client.get(link).await.status, 200, "{link}");

@@ -231,7 +231,7 @@ async fn the_page_has_the_smallest_encoding_that_a_client_accepts() {
         assert_eq!(script.body.starts_with(&[0x1f, 0x8b]), encoding == Some("gzip"), "{accepted}");
     }
     let mut tags = BTreeSet::new();
-    for (accepted, limit) in [("identity", 500_000), ("gzip", 150_000), ("br", 125_000)] {
+    for (accepted, limit) in [("identity", 450_000), ("gzip", 130_000), ("br", 115_000)] {
         let accepted = [("accept-encoding", accepted)];
         let page = client.get_with("/", &accepted).await;
         tags.insert(page.headers["etag"].to_str().unwrap().to_owned());
@@ -244,6 +244,20 @@ async fn the_page_has_the_smallest_encoding_that_a_client_accepts() {
         assert!(bytes < limit, "the files of the first load have {bytes} bytes, {limit} are the limit: {accepted:?}");
     }
     assert_eq!(tags.len(), 3, "each encoding has its own entity tag");
+}
+
+/// What a page of others loads for a pending approval: `tests/clients/embed.test.mjs` checks that it loads nothing else.
+#[tokio::test]
+async fn a_decision_on_a_page_of_others_loads_at_most_40_kb() {
+    let client = start_local().await;
+    let mut bytes = 0;
+    for file in ["/embed.js", "/assets/embed/embed.js", "/assets/embed/surfaces/decision-record.js"] {
+        let answer = client.get_with(file, &[("accept-encoding", "gzip")]).await;
+        assert_eq!(answer.status, 200, "{file}");
+        bytes += answer.body.len();
+    }
+    println!("A decision on a page of others loads {bytes} bytes.");
+    assert!(bytes <= 40_000, "a decision on a page of others loads {bytes} bytes");
 }
 
 #[tokio::test]

@@ -393,16 +393,19 @@ pub fn environment(now: fn() -> jiff::Timestamp) -> Environment {
 }
 
 /// A small documentation: that of the project would build the tests again with each of its changes.
-pub const DOCUMENTATION: Documentation = Documentation::new(&[
-    ("SUMMARY.md", "# Summary\n\n[The start](index.md)\n\n# Guides\n\n- [Ask](guides/ask.md)\n"),
-    ("index.md", "# The start\n\nSee [how to ask](guides/ask.md#how-to-ask-twice) & [the code](../../src/lib.rs).\n"),
-    (
-        "guides/ask.md",
-        "# Ask <b>\n\n## How to ask, `twice`\n\n## How to ask, twice\n\n| code | meaning |\n| --- | --- |\n| `no_such_run` | It is \\\n \
-         not there |\n\n![A card](../pictures/card.png) [back](../index.md) [out](https://example.com)\n",
-    ),
-    ("llms.txt", "# Test\n\n- [The start](index.md): all\n- [Out](https://example.com): else\n"),
-]);
+pub const DOCUMENTATION: Documentation = Documentation::new(
+    &[
+        ("SUMMARY.md", "# Summary\n\n[The start](index.md)\n\n# Guides\n\n- [Ask](guides/ask.md)\n"),
+        ("index.md", "# The start\n\nSee [how to ask](guides/ask.md#how-to-ask-twice) & [the code](../../src/lib.rs).\n"),
+        (
+            "guides/ask.md",
+            "# Ask <b>\n\n## How to ask, `twice`\n\n## How to ask, twice\n\n| code | meaning |\n| --- | --- |\n| `no_such_run` | It is \\\n \
+             not there |\n\n![A \"card\"](../pictures/card.png) ![Never](../pictures/never.png) [back](../index.md) [out](https://example.com)\n",
+        ),
+        ("llms.txt", "# Test\n\n- [The start](index.md): all\n- [Out](https://example.com): else\n"),
+    ],
+    &[("pictures/card.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x06\x40\0\0\x03\xe8"), ("pictures/card-dark.png", b"dark"), ("pictures/growth.svg", b"<svg/>")],
+);
 
 /// Serves until `stop` completes. Returns a client, and a handle that ends with the server.
 pub async fn serve_until(server: Server, stop: impl Future<Output = ()> + Send + 'static) -> (Client, JoinHandle<()>) {

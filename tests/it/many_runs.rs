@@ -104,6 +104,7 @@ async fn a_filter_finds_runs_and_counts_each_facet_over_what_the_other_condition
         "status": { "accepted": 2, "waiting": 1, "completed": 1, "failed": 1 },
         "agent": { "coder": 2, "default": 2, "writer": 1 },
         "source": { "agentui": 4, "ag-ui": 1 },
+        "owner": {},
     });
     assert_eq!(all["facets"], facets);
     for (filter, expected) in [
@@ -119,6 +120,7 @@ async fn a_filter_finds_runs_and_counts_each_facet_over_what_the_other_condition
         ("since:30m", vec!["ag", "plain"]),
         ("session:s1 run:c*", vec!["cheap"]),
         ("owner:acme", vec![]),
+        ("-owner:*", vec!["ag", "plain", "asking", "dear", "cheap"]),
     ] {
         let found = list(&client, filter, "").await;
         assert_eq!(names(&found), expected, "{filter}");

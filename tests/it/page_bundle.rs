@@ -48,8 +48,8 @@ fn each_module_is_in_one_chunk_and_other_chunks_import_it() {
     assert_eq!(names, ["app.js", "lib/b.js"]);
     assert_eq!(
         chunks[0].1,
-        "const $1=(()=>{const a=1;async function c(){}const d=2;\nreturn{a,c,e:d}})();\n\
-         const $0=(()=>{const{a}=$1;const later=()=>import(\"./lib/b.js\").then(chunk=>chunk.$2);later(a);\nreturn{}})();\n\
+        "const $1=(()=>{const a=1;async function c(){}const d=2;\nreturn{a,b:c,c:d}})();\n\
+         const $0=(()=>{const{a}=$1;const b=()=>import(\"./lib/b.js\").then(chunk=>chunk.$2);b(a);\nreturn{}})();\n\
          export{$1,$0};\n"
             .replace("async function c(){}const", "async function c(){}\nconst")
     );
@@ -57,8 +57,8 @@ fn each_module_is_in_one_chunk_and_other_chunks_import_it() {
         chunks[1].1,
         "/* Contains modules of other projects: see vendor/LICENCES.txt. */\n\
          import{$1}from\"../app.js\";\n\
-         const $3=(()=>{var a=1;\nreturn{one:a}})();\n\
-         const $2=(()=>{const{a:other}=$1;class B{a=other;}\nreturn{B}})();\n\
+         const $3=(()=>{var a=1;\nreturn{a}})();\n\
+         const $2=(()=>{const{a}=$1;class B{a=a;}\nreturn{B}})();\n\
          export{$3,$2};\n"
     );
 }
@@ -71,8 +71,8 @@ fn a_style_sheet_is_a_module_with_its_text() {
     ]);
     assert_eq!(
         chunks[0].1,
-        "const $0=(()=>{const css=\".a::before{content: \\\"\\\\201c\\\"}\";\nreturn{default:css}})();\n\
-         const $1=(()=>{const{default:sheet}=$0;use(sheet);\nreturn{}})();\n\
+        "const $0=(()=>{const css=\".a::before{content: \\\"\\\\201c\\\"}\";\nreturn{a:css}})();\n\
+         const $1=(()=>{const{a}=$0;use(a);\nreturn{}})();\n\
          export{$0,$1};\n"
     );
 }
@@ -85,7 +85,37 @@ fn private_members_have_short_names() {
     )]);
     assert_eq!(
         chunks[0].1,
-        "const $0=(()=>{class A{#b=1;#a=\"#often\";is(one){return #a in one&&`${this.#a} #often ${this.#b}`;}}\nreturn{A}})();\nexport{$0};\nexport const{A}=$0;\n"
+        "const $0=(()=>{class A{#b=1;#a=\"#often\";is(a){return #a in a&&`${this.#a} #often ${this.#b}`;}}\nreturn{A}})();\nexport{$0};\nexport const{A}=$0;\n"
+    );
+}
+
+#[test]
+fn declared_names_become_short_and_members_and_names_of_the_browser_stay() {
+    let module = "import { one, two as other } from \"./b.js\";\n\
+        const fetched = await fetch(location.href);\n\
+        function add({ left, right: rest = one }, [first, ...more], width = document.body) {\n\
+          const { length } = more;\n\
+          for (const [key, value] of Object.entries({ left, other })) first(key, value.left, fetched);\n\
+          return { left, rest: rest, length, add(more) { return more; }, get first() { return width ? rest : left; } };\n\
+        }\n\
+        class Counter extends HTMLElement {\n\
+          total = other;\n\
+          left = (item) => ({ ...item, left: `${item.left} ${this.total}` });\n\
+          get rest() { return add(this.left, [location]); }\n\
+        }\n\
+        new Counter(({ name: label }) => { switch (label) { case other: { return add; } default: return label; } });\n";
+    let chunks = bundled(&[("app.js", module), ("b.js", "export const one = 1;\nexport const two = 2;\n")]);
+    assert_eq!(
+        chunks[0].1,
+        "const $1=(()=>{const a=1;const b=2;\nreturn{a,b}})();\n\
+         const $0=(()=>{const{a:m,b:c}=$1;const i=await fetch(location.href);\
+         function d({left:a,right:g=m},[j,...b],o=document.body){const{length:l}=b;\
+         for(const[k,n]of Object.entries({left:a,other:c}))j(k,n.left,i);\
+         return{left:a,rest:g,length:l,add(b){return b;},get first(){return o?g:a;}};}\n\
+         class h extends HTMLElement{total=c;left=(e)=>({...e,left:`${e.left} ${this.total}`});\
+         get rest(){return d(this.left,[location]);}}\n\
+         new h(({name:f})=>{switch(f){case c:{return d;}default:return f;}});\n\
+         return{}})();\nexport{$1,$0};\n"
     );
 }
 

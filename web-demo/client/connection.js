@@ -7,8 +7,7 @@
  */
 
 import { request, baseOf, isTransient, pathSegment } from "./http.js";
-import { readByEventSource, readByFetch, reasonOf } from "./sse.js";
-import { readBySocket, socketUrl } from "./socket.js";
+import { readByEventSource, reasonOf } from "./sse.js";
 import { logOf } from "./store.js";
 
 /**
@@ -237,7 +236,7 @@ export class Connection {
     const fetch = this.#options.fetch ?? globalThis.fetch.bind(globalThis);
     const address = streamUrl(this.#options, this.#after.get(SINGLE) ?? "");
     if (!this.#usesEventSource) {
-      const bearer = await token?.();
+      const [bearer, { readByFetch }] = await Promise.all([token?.(), import("./sse-fetch.js")]);
       return (on) => readByFetch(address, bearer ? { authorization: `Bearer ${bearer}` } : {}, fetch, on);
     }
     const ticket = await ticketOf(this.#options, { for: "stream", ...(run && { run }), ...(session && { session }) });
@@ -250,7 +249,7 @@ export class Connection {
     const { options, after } = { options: this.#options, after: this.#after };
     const WebSocket = options.WebSocket ?? globalThis.WebSocket;
     if (typeof WebSocket !== "function") throw new TypeError("This environment has no WebSocket. Pass one in the options or use the transport sse.");
-    const token = await options.token?.();
+    const [token, { readBySocket, socketUrl }] = await Promise.all([options.token?.(), import("./socket.js")]);
     const subscriptions = [...this.#openSubscriptions].map((name) => ({
       id: name === SINGLE ? "only" : name,
       ...(name !== SINGLE ? { run: name } : { run: options.run, session: options.session, lists: options.lists }),

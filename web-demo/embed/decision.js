@@ -3,6 +3,7 @@
  */
 
 import { keyOf } from "../client/store.js";
+import { LiveModel } from "../live-model.js";
 import { Action } from "../surfaces/action.js";
 import { isDecisionKey } from "../surfaces/decision-keys.js";
 import { toText } from "../surfaces/base.js";
@@ -11,9 +12,9 @@ import { EmbeddedElement } from "./element.js";
 import { closeSource, openSource } from "./source.js";
 
 export class DecisionElement extends EmbeddedElement {
-  /** @type {import("../view-model.js").ViewModel | undefined} */
+  /** @type {LiveModel | undefined} */
   #model;
-  /** @type {import("../surfaces/base.js").View | undefined} */
+  /** @type {import("../surfaces/base.js").CardView | undefined} */
   #view;
   #card = new Action();
   #unsubscribe = [() => {}];
@@ -34,7 +35,7 @@ export class DecisionElement extends EmbeddedElement {
   open() {
     const { runId: run, sessionId: session, actionId } = this.#target;
     if (actionId === undefined || (run === undefined && session === undefined)) return this.fail({ code: "incomplete", detail: t("This element needs its attributes “run” and “action”.") });
-    const model = openSource(this.place, { run, session });
+    const model = openSource(this.place, { run, session }, LiveModel);
     this.#model = model;
     this.#view = Object.assign(Object.create(model.view()), { open: this.report });
     this.#card = new Action();
@@ -65,7 +66,7 @@ export class DecisionElement extends EmbeddedElement {
     this.#wasPending = status === "pending";
   }
 
-  /** @param {import("../view-model.js").ViewModel} model */
+  /** @param {LiveModel} model */
   #showMissing({ store, connection }) {
     const { kind } = connection.state;
     const isHydrated = store.runs().some(({ isHydrated }) => isHydrated);

@@ -2,8 +2,10 @@
  * The surface of `<ps-inbox>`, and the lists that it shows.
  */
 
+import "./components.js";
 import sheet from "../surfaces/inbox.css";
 import { Hydration } from "../client/hydration.js";
+import { LiveModel } from "../live-model.js";
 import { PendingDecisions } from "../pending.js";
 import { PushedEntries } from "../pushed-entries.js";
 import { entryOf } from "../session-entry.js";
@@ -71,7 +73,7 @@ export class InboxParts {
 
   /** What the surface needs. @type {import("../surfaces/inbox.js").InboxHost} */
   #host = {
-    watch: ({ kind, id }) => openSource(this.#element.place, { [kind]: id }),
+    watch: ({ kind, id }) => openSource(this.#element.place, { [kind]: id }, LiveModel),
     release: closeSource,
     open: ({ kind, id }) => this.#element.report({ kind, id }),
     entries: () => this.#entries(),

@@ -2,6 +2,7 @@
  * Surfaces in an element for other pages, and what passes changes to them.
  */
 
+import "./components.js";
 import { Feeder } from "../feeder.js";
 import { isDecisionKey } from "../surfaces/decision-keys.js";
 

@@ -28,18 +28,22 @@ let sheets = [];
 /** The shadow roots in the document. @type {Set<ShadowRoot>} */
 const roots = new Set();
 
-/** @param {string[]} texts */
-function add(...texts) {
-  sheets = [...sheets, ...texts.map(sheetOf)];
+/** @param {CSSStyleSheet[]} all */
+function set(all) {
+  sheets = all;
   for (const root of roots) root.adoptedStyleSheets = sheets;
 }
 
-/** Adds the sheet of a part that loads later. @param {string} text */
-export const addSheet = (text) => add(text);
+/**
+ * Adds the sheet of a part that loads later.
+ * @param {string} text
+ * @param {{ isFirst?: boolean }} [options] `isFirst`: any other sheet overrides it.
+ */
+export const addSheet = (text, { isFirst = false } = {}) => set(isFirst ? [sheetOf(text), ...sheets] : [...sheets, sheetOf(text)]);
 
 /** Gives a shadow root the sheets, and those that load later. @param {ShadowRoot} root */
 export function adoptSheets(root) {
-  if (sheets.length === 0) add(own, tokens.replace(TOKEN, "$1: var(--ps-$2, $3)"), shared, decision);
+  if (sheets.length === 0) set([own, tokens.replace(TOKEN, "$1: var(--ps-$2, $3)"), shared, decision].map(sheetOf));
   roots.add(root);
   root.adoptedStyleSheets = sheets;
 }
@@ -49,5 +53,5 @@ export const dropSheets = (root) => roots.delete(root);
 
 loadStylesBy(async (path) => {
   const { SHEETS } = await import("./lazy-sheets.js");
-  if (SHEETS[path]) add(SHEETS[path]);
+  if (SHEETS[path]) addSheet(SHEETS[path]);
 });

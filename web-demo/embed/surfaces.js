@@ -7,7 +7,7 @@
 import { loadStyle } from "../styles.js";
 import { t } from "../ui/texts.js";
 import { EmbeddedElement } from "./element.js";
-import { closeSource, openSource } from "./source.js";
+import { closeSource } from "./source.js";
 
 /** @typedef {import("../surfaces/base.js").View} View */
 /** @typedef {import("./parts.js").Parts} Parts */
@@ -22,6 +22,8 @@ class SurfacesElement extends EmbeddedElement {
   /** @type {Parts | undefined} */
   #parts;
   #unsubscribe = () => {};
+  /** Counts the openings: what loads for an earlier one is not needed any longer. */
+  #opening = 0;
 
   constructor() {
     super();
@@ -30,42 +32,45 @@ class SurfacesElement extends EmbeddedElement {
   }
 
   /**
-   * Loads and makes the surfaces.
-   * @param {View} _view
-   * @returns {Promise<Parts>}
+   * Loads what makes the surfaces.
+   * @returns {Promise<(view: View) => Parts>}
    */
-  async loadParts(_view) {
+  async loadParts() {
     throw new Error(`${this.localName} has no surfaces`);
   }
 
   open() {
     const [run, session] = [this.attribute("run"), this.attribute("session")];
     if (run === undefined && session === undefined) return this.fail({ code: "incomplete", detail: t("This element needs an attribute “session” or “run”.") });
-    const model = openSource(this.place, { run, session });
-    this.#model = model;
-    this.#unsubscribe = model.connection.subscribe(() => this.schedule());
     this.notify(t("Loading…"));
-    void this.#show(model);
+    void this.#show({ run, session }, (this.#opening += 1));
   }
 
-  /** @param {import("../view-model.js").ViewModel} model */
-  async #show(model) {
+  /**
+   * @param {{ run?: string, session?: string }} of
+   * @param {number} opening
+   */
+  async #show(of, opening) {
     try {
-      const view = Object.assign(Object.create(model.view()), { open: this.report });
       const { styles } = /** @type {typeof SurfacesElement} */ (this.constructor);
-      const [parts] = await Promise.all([this.loadParts(view), ...styles.map(loadStyle)]);
-      if (model !== this.#model) return parts.close();
+      const [{ openHistory }, partsOf] = await Promise.all([import("./history.js"), this.loadParts(), ...styles.map(loadStyle)]);
+      if (opening !== this.#opening) return;
+      const model = openHistory(this.place, of);
+      this.#model = model;
+      this.#unsubscribe = model.connection.subscribe(() => this.schedule());
+      const parts = partsOf(Object.assign(Object.create(model.view()), { open: this.report }));
       this.#parts = parts;
       this.content.replaceChildren(...parts.elements);
       this.draw();
       await model.hydrate();
-      if (model === this.#model) parts.updateAll((isEmpty) => this.showEmpty(isEmpty));
+      if (opening === this.#opening) parts.updateAll((isEmpty) => this.showEmpty(isEmpty));
     } catch (error) {
-      this.fail({ code: "unreachable", detail: t("This did not load: {reason}", { reason: error instanceof Error ? error.message : error }) });
+      if (opening === this.#opening) this.fail({ code: "unreachable", detail: t("This did not load: {reason}", { reason: error instanceof Error ? error.message : error }) });
     }
   }
 
   close() {
+    this.#opening += 1;
     this.#unsubscribe();
     this.#parts?.close();
     this.#parts = undefined;
@@ -81,19 +86,17 @@ class SurfacesElement extends EmbeddedElement {
 export class ConversationElement extends SurfacesElement {
   static styles = ["surfaces/conversation.css"];
 
-  /** @param {View} view */
-  async loadParts(view) {
+  async loadParts() {
     const { conversationParts } = await import("./conversation-parts.js");
-    return conversationParts(view, this.hasAttribute("readonly"));
+    return (/** @type {View} */ view) => conversationParts(view, this.hasAttribute("readonly"));
   }
 }
 
 export class TraceElement extends SurfacesElement {
   static styles = ["tools/tools.css", "surfaces/trace.css"];
 
-  /** @param {View} view */
-  async loadParts(view) {
+  async loadParts() {
     const { traceParts } = await import("./trace-parts.js");
-    return traceParts(view);
+    return traceParts;
   }
 }

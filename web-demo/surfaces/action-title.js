@@ -5,13 +5,12 @@
 import { toText } from "./base.js";
 import { siblingOf } from "./card.js";
 import { QUESTIONS, isApproval } from "./decision.js";
-import { artifactOf } from "./decision-subject.js";
-import { findActivity, formatValue } from "./facts.js";
+import { artifactOf, findActivity, formatValue } from "./facts.js";
 import { t } from "../ui/texts.js";
 import { reveal } from "../ui/reveal.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
-/** @typedef {import("./base.js").View} View */
+/** @typedef {import("./base.js").CardView} CardView */
 
 /** A longer message is no title. In characters. */
 const TITLE_CHARS_MAX = 160;
@@ -36,14 +35,14 @@ const OTHER_SUBJECTS = new Set(["plan_decision", "teammate_plan_decision", "arti
 const VERBS = new Set("add apply approve archive buy call cancel change close commit copy create delete deploy drop edit execute export fetch grant import install merge modify move open order pay post publish push read remove rename replace reset restart restore revoke rotate run schedule send set share start stop submit transfer uninstall update upload write".split(" "));
 
 /**
- * @param {View} view
+ * @param {CardView} view
  * @param {Activity} action
  * @returns {string} `Delete branch main?`, `Run deploy?`, or the question of the source.
  */
 export const actionTitle = (view, action) => reveal(titleOf(view, action));
 
 /**
- * @param {View} view
+ * @param {CardView} view
  * @param {Activity} action
  */
 function titleOf(view, action) {

@@ -11,18 +11,16 @@ import { parseJson } from "../client/json.js";
 import { define, focusedBeside, formatDuration, humanize, inspectButton, keyOf, stateOf, toText } from "./base.js";
 import { EDITABLE_KINDS, credentialKindOf, editableArguments, factsTemplate, unstatedFacts } from "./action-facts.js";
 import { actionTitle } from "./action-title.js";
-import { AllowMenu } from "./allow-menu.js";
-import { AskAgent } from "./ask-agent.js";
 import { Card } from "./card.js";
 import { QUESTIONS, REASON_NAME, contradicts, isApproval, optionOf, plainYes, typedDecisions } from "./decision.js";
 import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./submitted-controls.js";
-import { formatValue } from "./facts.js";
-import { WholeContent } from "./whole-content.js";
-import { DecisionSubject } from "./decision-subject.js";
+import { artifactOf, formatValue } from "./facts.js";
+import { isLiveRun } from "./live-run.js";
+import { RequestSubject } from "./request-subject.js";
 import { formatExact, formatSpan, parseTime, timesOf } from "../ui/format.js";
 import { SEND_KEYS } from "../ui/keys.js";
 import { escapeHidden, reveal } from "../ui/reveal.js";
-import { glyph, icon, statusLabel } from "../ui/icons.js";
+import { chevron, glyph, statusLabel } from "../ui/glyphs.js";
 import { t } from "../ui/texts.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
@@ -62,27 +60,68 @@ const HIGH_RISKS = new Set(["high", "critical"]);
 /** What a person has filled in, by question: it outlives the elements. @type {Map<string, { isRejecting: boolean, values: [string, boolean][] }>} */
 const filled = new Map();
 
-/** What builds forms, once it has loaded: most approvals need none. @type {typeof import("./form.js") | undefined} */
-let forms;
+/**
+ * A module that loads with the first card that needs it, which then draws again. Without an answer of the server, the
+ * next drawing tries again.
+ * @template Module
+ * @param {() => Promise<Module>} load
+ * @returns {(card: Action) => Module | undefined} `undefined` until it is there.
+ */
+function lazily(load) {
+  /** @type {Module | undefined} */
+  let module;
+  return (card) => {
+    if (!module) void load().then((loaded) => {
+      module = loaded;
+      if (card.isConnected) card.draw();
+    }, () => {});
+    return module;
+  };
+}
 
-/** What draws how far a decision is and who made it, once it has loaded. @type {typeof import("./decision-record.js") | undefined} */
-let record;
+/** What builds forms: most approvals need none. */
+const forms = lazily(() => import("./form.js"));
+/** What draws how far a decision is and who made it. */
+const records = lazily(() => import("./decision-record.js"));
+/** What draws the yes that reach further than the narrowest one. */
+const menus = lazily(() => import("./allow-menu.js"));
+/** What draws artifacts, plans, reviews and evidence. */
+const subjects = lazily(() => import("./decision-subject.js"));
+/** What reads values that the server moved to blobs. */
+const wholes = lazily(() => import("./whole-content.js"));
+
+/** Kinds of decisions about a plan or an artifact. */
+const SUBJECT_KINDS = new Set(["plan_decision", "teammate_plan_decision", "artifact_review"]);
+
+/** Whether a decision is about more than its call. @param {import("./base.js").Activity} action */
+function hasSubject(action) {
+  const { kind, plan, subject, evidenceId, evidenceRefs, refs } = action.content;
+  return SUBJECT_KINDS.has(kind) || artifactOf(action) !== undefined || [plan, subject?.plan, evidenceId, evidenceRefs, refs].some((one) => one !== undefined);
+}
 
 /** The controls of a form that a person fills in. @param {ParentNode} root @returns {(HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement)[]} */
 const controlsIn = (root) => [...root.querySelectorAll("input:not([type=password]), textarea, select")].map((control) => /** @type {HTMLInputElement} */ (control));
 
 export class Action extends Card {
-  #subject = new DecisionSubject(() => this.draw());
-  /** A person decides about whole values, not about previews. */
-  #whole = new WholeContent(() => this.draw());
-  #question = new AskAgent(this);
+  /** @type {typeof import("./decision-record.js") | undefined} */
+  #record;
+  #request = new RequestSubject(() => this.draw());
+  /** @type {import("./decision-subject.js").DecisionSubject | undefined} */
+  #subject;
+  /** A person decides about whole values, not about previews. @type {import("./whole-content.js").WholeContent | undefined} */
+  #whole;
+  /** The question to the agent, once a person asks one. @type {import("./ask-agent.js").AskAgent | undefined} */
+  #question;
   #inspect = inspectButton(() => this.view, () => this.activity);
   /** The parts of the question of which the form was built. Another question builds another form. */
   #formKey = "";
   /** @type {Form | undefined} */
   #form;
-  #menu = new AllowMenu(this, () => this.draw());
+  /** @type {import("./allow-menu.js").AllowMenu | undefined} */
+  #menu;
   #isRejecting = false;
+  /** Where the card stands among several, on a page that says so. @type {unknown} */
+  #place = nothing;
   /** Whether a decided card shows its facts. */
   #isOpen = false;
   #isSending = "";
@@ -116,18 +155,26 @@ export class Action extends Card {
 
   /** @returns {ActionContent} */
   get content() {
-    return /** @type {ActionContent} */ (this.#whole.of(this.view, super.content));
+    const content = /** @type {ActionContent} */ (super.content);
+    if (content.bodies === undefined) return content;
+    const module = wholes(this);
+    this.#whole ??= module && new module.WholeContent(() => this.draw());
+    return /** @type {ActionContent} */ (this.#whole?.of(this.view, content) ?? content);
+  }
+
+  /** @param {unknown} place A template for its head. */
+  set place(place) {
+    this.#place = place;
+    this.draw();
   }
 
   draw() {
     const content = this.content;
     const isPending = content.status === "pending";
     this.#trackAnswer(isPending);
-    // Without an answer of the server, the card lacks only this.
-    if (!record) void import("./decision-record.js").then((module) => {
-      record = module;
-      if (this.isConnected) this.draw();
-    }, () => {});
+    this.#record = records(this);
+    const subjectModule = hasSubject(this.activity) ? subjects(this) : undefined;
+    this.#subject ??= subjectModule && new subjectModule.DecisionSubject(() => this.draw());
     this.dataset.status = toText(content.status);
     this.dataset.kind = toText(content.kind);
     this.dataset.submitted = String(isPending && this.#isSubmitted);
@@ -137,6 +184,7 @@ export class Action extends Card {
     if (isPending && this.isConnected) this.#tickTimer ??= setInterval(() => this.draw(), TICK_MS);
     if (!isPending) this.#stopTicking();
     render(isPending ? this.#pending() : this.#decided(), this);
+    this.dispatchEvent(new Event("decision-drawn", { bubbles: true }));
     // The focus stays where the decision was.
     if (wasPending && !isPending && hadFocus) /** @type {HTMLElement | null} */ (this.querySelector(".summary"))?.focus({ preventScroll: true });
   }
@@ -156,14 +204,14 @@ export class Action extends Card {
     };
     return html`<div class="process-line">
       <button type="button" class="summary" aria-expanded=${this.#isOpen} @click=${toggle}>
-        <span class="chevron">${icon("chevron-right")}</span>
+        <span class="chevron">${chevron("right")}</span>
         <span class="status outcome" data-status=${state === "ok" ? "completed" : state === "failed" ? "failed" : "idle"}>${glyph(state === "ok" ? "completed" : state === "failed" ? "failed" : "idle")}<span class="badge">${word}</span></span>
         <span class="words card-title" dir="auto">${this.#title}</span>
-        ${record?.makerTemplate(this.content)}
+        ${this.#record?.makerTemplate(this.content)}
         ${waited ? html`<span class="spent">${t("waited {time}", { time: waited })}</span>` : nothing}
       </button>${this.#inspect}</div>
       ${status === "interrupted" ? html`<p class="told" data-state="warning">${t("The run ended before a decision.")}</p>` : nothing}
-      ${this.#isOpen ? html`<div class="decided-details">${this.#requester(false)}${this.#message()}${factsTemplate(this, false, [...this.#subject.facts(this.view, this.activity), ...(record?.recordFacts(this.content) ?? [])])}${this.#subject.template(this.view, this.activity, false)}</div>` : nothing}`;
+      ${this.#isOpen ? html`<div class="decided-details">${this.#requester(false)}${this.#message()}${factsTemplate(this, false, [...this.#subjectFacts, ...(this.#record?.recordFacts(this.content) ?? [])])}${this.#subject?.template(this.view, this.activity, false)}</div>` : nothing}`;
   }
 
   /* ── a pending card ── */
@@ -181,17 +229,23 @@ export class Action extends Card {
       </header>
       ${this.#message()}
       ${description === undefined ? nothing : html`<p class="description" dir="auto">${reveal(formatValue(description))}</p>`}
-      ${this.#subject.template(this.view, this.activity, true)}
-      ${factsTemplate(this, true, this.#subject.facts(this.view, this.activity))}
+      ${this.#request.template(this.content)}
+      ${factsTemplate(this, true, this.#subjectFacts)}
+      ${this.#subject?.template(this.view, this.activity, true)}
       <form novalidate @submit=${submit} @input=${() => this.#keepForm()} @change=${() => this.#keepForm()} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleFormKey(event)}>${this.#parts() ?? this.#answers()}</form>
       ${this.#status()}
     </article>`;
   }
 
-  /** Says that values are still previews. A question is answered only by a person who sees all of it. */
+  get #subjectFacts() {
+    return this.#subject?.facts(this.view, this.activity) ?? [];
+  }
+
+  /** Says that something is not there yet. A question is answered only by a person who sees all of it. */
   #parts() {
+    if (!this.#subject && hasSubject(this.activity)) return html`<p class="told">${t("Loading…")}</p>`;
     if (this.content.bodies === undefined) return undefined;
-    const { problem } = this.#whole;
+    const problem = this.#whole?.problem ?? "";
     return problem === "" ? html`<p class="told">${t("Loading the whole arguments…")}</p>` : html`<p class="told" data-state="warning">${t("The whole arguments cannot be shown: {problem} Reload the page to try again.", { problem })}</p>`;
   }
 
@@ -224,7 +278,7 @@ export class Action extends Card {
     return html`<p class="who">
       ${isPending ? html`<span class="badge">${statusLabel(this.#isSubmitted ? "running" : "waiting", word)}</span>` : nothing}
       <span class="requester" title=${toText(agentId)}>${name ? html`<b>${name}</b>${role ? ` (${humanize(role)})` : ""} ${t(isPending ? "asks" : "asked")}${parentRouting === undefined ? "" : ` ${t("through {name}", { name: this.nameOf(toText(parentRouting)) })}`}` : html`${t("Requester:")} <i>${t("not stated")}</i>`}</span>
-      ${waits ? html`<span class="waits" title=${formatExact(since)}>${t("waiting {time}", { time: waits })}</span>` : nothing}${isPending ? record?.progressTags(this.content, this.view.now()) : nothing}
+      ${waits ? html`<span class="waits" title=${formatExact(since)}>${t("waiting {time}", { time: waits })}</span>` : nothing}${isPending ? [this.#record?.progressTags(this.content, this.view.now()), this.#place] : nothing}
     </p>`;
   }
 
@@ -259,7 +313,7 @@ export class Action extends Card {
       this.#formKey = key;
       this.#form = form;
       this.#isRejecting = filled.get(key)?.isRejecting ?? false;
-      this.#menu.close();
+      this.#menu?.close();
       if (filled.has(key)) queueMicrotask(() => this.#restoreForm(key));
     }
     const form = this.#form;
@@ -274,8 +328,8 @@ export class Action extends Card {
       <div class="outcomes" data-single=${form.isSignIn}>
         ${form.isSignIn ? nothing : html`<p class="yes-text">${plainYes(form.approve)?.description ?? ""}</p><div class="yes">${form.answers.length > 0 ? this.#choices(form, isDisabled) : this.#approval(form, isDisabled)}</div>`}
         <p class="no-text">${form.reject[0]?.description ?? ""}</p>
-        <div class="no">${this.#rejection(form, isDisabled)}${this.#isRejecting ? nothing : this.#question.button}</div>
-      </div>${this.#question.form(this.#requesterName)}`;
+        <div class="no">${this.#rejection(form, isDisabled)}${this.#isRejecting ? nothing : this.#askButton()}</div>
+      </div>${this.#question?.isOpen ? nothing : html`<div class="ask-row">${this.#askButton()}</div>`}${this.#question?.form(this.#requesterName)}`;
   }
 
   #keepForm() {
@@ -297,6 +351,29 @@ export class Action extends Card {
     });
   }
 
+  /** Whether a runtime can get a question: the agent is known, or its run is active. */
+  get canAsk() {
+    const { view, activity, content } = this;
+    const run = this.sibling("run", activity.runId);
+    return view.isLive && activity.runId !== "" && (content.agentId !== undefined || (run !== undefined && isLiveRun(run)));
+  }
+
+  /** The button beside the answers that opens the field for a question. */
+  #askButton() {
+    return this.canAsk && !this.#question?.isOpen ? html`<button type="button" class="button" data-kind="quiet" data-does="open-question" @click=${() => this.#ask()}>${t("Ask a question")}</button>` : nothing;
+  }
+
+  async #ask() {
+    try {
+      const { AskAgent } = await import("./ask-agent.js");
+      this.#question ??= new AskAgent(this);
+      this.#question.open();
+    } catch (error) {
+      this.#problem = { state: "failed", text: t("This did not load: {reason}", { reason: error instanceof Error ? error.message : error }), question: this.#questionKey };
+      this.draw();
+    }
+  }
+
   /** Names in one line what the source omits of what a person needs to decide. @param {Form} form */
   #unstated(form) {
     const isResultKnown = !form.decides || [...form.approve, ...form.reject].some(({ description }) => description);
@@ -316,7 +393,9 @@ export class Action extends Card {
     const read = () => this.#answer("approve", option ?? undefined);
     const main = option === null ? nothing : this.#button(label, control, read, { style: "primary", keys: "Y", isDisabled, verdict: "approve" });
     const wider = form.approve.filter((one) => one !== option);
-    return this.#menu.template(main, wider, isDisabled, (one) => void this.#sendDecision(one.label, control, this.#answer("approve", one), "approve"));
+    const module = wider.length > 0 ? menus(this) : undefined;
+    this.#menu ??= module && new module.AllowMenu(this, () => this.draw());
+    return wider.length === 0 || !this.#menu ? main : this.#menu.template(main, wider, isDisabled, (one) => void this.#sendDecision(one.label, control, this.#answer("approve", one), "approve"));
   }
 
   /**
@@ -424,16 +503,6 @@ export class Action extends Card {
     return html`<details class="edit"><summary>${label}…</summary><div class="edit-body"><label class="field"><span>${title}</span><textarea rows="4" class=${text ? "mono" : ""} ?disabled=${isDisabled} .defaultValue=${text}></textarea></label>${this.#button(label, "edit", read, { isDisabled })}</div></details>`;
   }
 
-  /** Loads what builds forms, and draws again. @returns {undefined} */
-  #loadForms() {
-    // Without an answer of the server, the next drawing tries again.
-    void import("./form.js").then((module) => {
-      forms = module;
-      if (this.isConnected) this.draw();
-    }, () => {});
-    return undefined;
-  }
-
   /** @returns {Form | undefined} `undefined` while what builds it loads. */
   #createForm() {
     const { kind, responseSchema: schema = this.content.schema } = this.content;
@@ -448,8 +517,9 @@ export class Action extends Card {
       // An option with an answer of its own needs no form.
       const answersAll = offered.length > 0 && offered.every(({ verdict }) => verdict === undefined) && (schema === undefined || options.every((/** @type {any} */ one) => one?.value !== undefined));
       if (answersAll) return { ...form, answers: offered };
-      if (!forms) return this.#loadForms();
-      form.fields = forms.questionOf(kind, schema);
+      const builder = forms(this);
+      if (!builder) return undefined;
+      form.fields = builder.questionOf(kind, schema);
       form.decides = form.fields.decides === true;
       // A secret is never displayed, even if a schema asks for plain text.
       if (kind === "credential_request") for (const input of form.fields.root.querySelectorAll("input")) if (input.type === "text") input.type = "password";
@@ -458,9 +528,10 @@ export class Action extends Card {
     // An option that answers in words, such as LangGraph's `respond`, is no choice between ways to approve.
     const plain = offered.filter(({ verdict }, at) => verdict === undefined && options[at]?.kind !== "answer");
     const of = (/** @type {Verdict} */ verdict) => offered.filter((one) => one.verdict === verdict);
-    if ((plain.length > 0 || schema !== undefined) && !forms) return this.#loadForms();
-    if (plain.length > 0) form.choice = forms?.choiceOf(t("Options"), plain.map(({ value, label, description }) => ({ value, label, description })));
-    if (schema !== undefined) form.fields = forms?.formOf(schema);
+    const builder = plain.length > 0 || schema !== undefined ? forms(this) : undefined;
+    if ((plain.length > 0 || schema !== undefined) && !builder) return undefined;
+    if (plain.length > 0) form.choice = builder?.choiceOf(t("Options"), plain.map(({ value, label, description }) => ({ value, label, description })));
+    if (schema !== undefined) form.fields = builder?.formOf(schema);
     const properties = /** @type {any} */ (schema)?.properties;
     const hasReason = properties !== null && typeof properties === "object" && Object.keys(properties).some((name) => REASON_NAME.test(name));
     // A schema that describes something else than an object has no place for a reason.
@@ -540,7 +611,7 @@ export class Action extends Card {
     const question = this.#questionKey;
     if (!this.view.isLive) return ["stale", t("You are viewing a past state. Go back to live to answer.")];
     if (this.#isSending !== "") return ["running", t("Submitting your answer…")];
-    if (this.#isSubmitted) return ["running", (this.#pageAnswer?.control !== "reject" && record?.countedText(this.content)) || t(this.#pageAnswer ? "Answered by you. Waiting for {name}." : "Answered. Waiting for {name}.", { name: this.#requesterName || t("the runtime") })];
+    if (this.#isSubmitted) return ["running", (this.#pageAnswer?.control !== "reject" && this.#record?.countedText(this.content)) || t(this.#pageAnswer ? "Answered by you. Waiting for {name}." : "Answered. Waiting for {name}.", { name: this.#requesterName || t("the runtime") })];
     if (this.#problem?.question === question) return [this.#problem.state, this.#problem.text];
     if (this.#rejectedQuestion === question) return ["warning", t("The runtime did not accept the answer. You can answer again.")];
     return ["", ""];
@@ -598,16 +669,18 @@ export class Action extends Card {
   }
 
   /**
-   * Handles a key of the page for the open decision: y and n focus its buttons, d shows or hides the diff.
+   * Handles a key of the page for the open decision: y and n focus its buttons, d shows or hides the diff. Where the yes
+   * is an answer in a field, y focuses that.
    * @param {string} key
    * @returns {boolean} Whether the key has a meaning here.
    */
   handleKey(key) {
     if (key === "d") {
-      this.#subject.toggle();
+      this.#subject?.toggle();
       return true;
     }
-    const button = /** @type {HTMLElement | null} */ (this.querySelector(key === "y" ? ".yes .button" : ".no .button"));
+    const field = key === "y" && this.#form?.decides === false ? this.querySelector(".fields :is(input, select, textarea):enabled") : null;
+    const button = /** @type {HTMLElement | null} */ (field ?? this.querySelector(key === "y" ? ".yes .button" : ".no .button"));
     button?.scrollIntoView({ block: "nearest" });
     button?.focus();
     return button !== null;

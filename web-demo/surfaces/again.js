@@ -7,7 +7,7 @@ import { pathSegment, request } from "../client/http.js";
 import { waysAt } from "../branches.js";
 import { joinText, toText } from "./base.js";
 import { failureOf, showToast } from "../toasts.js";
-import { drawn } from "../ui/icons.js";
+import { drawn } from "../ui/glyphs.js";
 import { html, nothing, render, svg } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

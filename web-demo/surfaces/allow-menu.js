@@ -5,7 +5,7 @@
 
 import { focusedBeside } from "./base.js";
 import { WIDTHS } from "./decision.js";
-import { icon } from "../ui/icons.js";
+import { chevron } from "../ui/glyphs.js";
 import { t } from "../ui/texts.js";
 import { html, nothing } from "../vendor/lit.js";
 
@@ -36,7 +36,6 @@ export class AllowMenu {
    * @param {(option: Option) => void} send
    */
   template(main, wider, isDisabled, send) {
-    if (wider.length === 0) return main;
     const blur = (/** @type {FocusEvent} */ { currentTarget, relatedTarget }) => {
       if (!this.#isOpen || (relatedTarget instanceof Node && /** @type {Element} */ (currentTarget).contains(relatedTarget))) return;
       this.#isOpen = false;
@@ -44,7 +43,7 @@ export class AllowMenu {
     };
     const isAlone = main === nothing;
     return html`<span class="split" @focusout=${blur}>${main}
-      <button type="button" class="button split-more" data-kind=${isAlone ? "plain" : "primary"} aria-label=${t("Allow more")} title=${t("Allow more")} aria-haspopup="menu" aria-expanded=${this.#isOpen} ?disabled=${isDisabled} @click=${() => this.#toggle()}>${isAlone ? t("Allow…") : nothing}${icon("chevron-down")}</button>
+      <button type="button" class="button split-more" data-kind=${isAlone ? "plain" : "primary"} aria-label=${t("Allow more")} title=${t("Allow more")} aria-haspopup="menu" aria-expanded=${this.#isOpen} ?disabled=${isDisabled} @click=${() => this.#toggle()}>${isAlone ? t("Allow…") : nothing}${chevron("down")}</button>
       ${this.#isOpen ? this.#items(wider, send) : nothing}</span>`;
   }
 

@@ -5,22 +5,23 @@
 
 import { compareTexts, countChanges, diffView, parsePatch, patchView } from "../ui/diff.js";
 import { age, formatBytes } from "../ui/format.js";
-import { glyph, icon } from "../ui/icons.js";
+import { glyph } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { downloadIcon } from "../ui/lazy-icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 import { actionTitle } from "./action-title.js";
 import { ArtifactPreview, BODY_CHARS_MAX, KIND_NAMES, fileNameOf, kindOf, sourceOf } from "./artifact-preview.js";
 import { Surface, define, displayedStatus, element, formatCount, humanize, keyOf, setText, stateOf, toText } from "./base.js";
 import { blobOf, bodyRefOf, isDataAddress, readBody, readDiff, versionName } from "./bodies.js";
-import { artifactOf } from "./decision-subject.js";
 import { artifactState } from "./describe.js";
-import { controlTarget, evidenceLinks, findActivity, formatValue, refLinks } from "./facts.js";
+import { artifactOf, controlTarget, findActivity, formatValue } from "./facts.js";
+import { evidenceLinks, refLinks } from "./links.js";
 import { readImage } from "./part-media.js";
-import { controlButton } from "./submitted-controls.js";
+import { controlButton } from "./control-button.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
-/** @typedef {import("../ui/icons.js").Status} Status */
-/** @typedef {import("./facts.js").Link} Link */
+/** @typedef {import("../ui/glyphs.js").Status} Status */
+/** @typedef {import("./links.js").Link} Link */
 /** @typedef {Record<string, any>} Version */
 /** @typedef {"preview" | "diff" | "source"} Mode */
 

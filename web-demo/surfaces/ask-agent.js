@@ -4,24 +4,24 @@
  */
 
 import { element, focusedBeside, toText } from "./base.js";
-import { isLiveRun } from "./live-run.js";
-import { controlButton } from "./submitted-controls.js";
+import { controlButton } from "./control-button.js";
 import { t } from "../ui/texts.js";
 import { html, nothing } from "../vendor/lit.js";
 
-/** @typedef {import("./card.js").Card} Card */
+/** @typedef {import("./action.js").Action} Action */
 
 /** The maximum length of a question, in characters. */
 const QUESTION_CHARS_MAX = 4000;
 
 export class AskAgent {
   #card;
-  #isOpen = false;
+  /** Whether the field is there. */
+  isOpen = false;
   #feedback = element("p", "asked");
   #text = element("textarea");
   #send;
 
-  /** @param {Card} card The card of the decision. */
+  /** @param {Action} card The card of the decision. */
   constructor(card) {
     this.#card = card;
     this.#text.rows = 2;
@@ -31,17 +31,10 @@ export class AskAgent {
       feedback: this.#feedback,
       sent: () => {
         this.#text.value = "";
-        this.#setOpen(false);
+        this.#close();
       },
     });
     this.#send.dataset.does = "ask";
-  }
-
-  /** Whether a runtime can get a question: the agent is known, or its run is active. */
-  get isPossible() {
-    const { view, activity, content } = this.#card;
-    const run = this.#card.sibling("run", activity.runId);
-    return view.isLive && activity.runId !== "" && (content.agentId !== undefined || (run !== undefined && isLiveRun(run)));
   }
 
   /** @returns {import("./base.js").Control | null} Null without a text. */
@@ -56,22 +49,21 @@ export class AskAgent {
     return { run: activity.runId, ...(agentId ? { control: "continue_agent", agentId } : { control: "steer" }), value: { text, actionId: activity.activityId } };
   }
 
-  /** @param {boolean} isOpen */
-  #setOpen(isOpen) {
-    const hadFocus = this.#card.contains(focusedBeside(this.#card));
-    this.#isOpen = isOpen;
+  /** Shows the field. */
+  open() {
+    this.isOpen = true;
     this.#card.draw();
-    if (isOpen) this.#text.focus();
-    else if (hadFocus) /** @type {HTMLElement | null} */ (this.#card.querySelector("[data-does=open-question]"))?.focus();
+    this.#text.focus();
   }
 
-  /** The button beside the answers. */
-  get button() {
-    if (!this.isPossible || this.#isOpen) return nothing;
-    return html`<button type="button" class="button" data-kind="quiet" data-does="open-question" @click=${() => this.#setOpen(true)}>${t("Ask a question")}</button>`;
+  #close() {
+    const hadFocus = this.#card.contains(focusedBeside(this.#card));
+    this.isOpen = false;
+    this.#card.draw();
+    if (hadFocus) /** @type {HTMLElement | null} */ (this.#card.querySelector("[data-does=open-question]"))?.focus();
   }
 
-  /** The field, or on a narrow card its button; and what became of the last question. @param {string} name The agent's name. */
+  /** The field, and what became of the last question. @param {string} name The agent's name. */
   form(name) {
     const handleKey = (/** @type {KeyboardEvent} */ event) => {
       const isSend = event.key === "Enter" && (event.ctrlKey || event.metaKey);
@@ -79,11 +71,11 @@ export class AskAgent {
       event.preventDefault();
       event.stopPropagation();
       if (isSend) this.#send.click();
-      else this.#setOpen(false);
+      else this.#close();
     };
-    if (!this.isPossible) this.#isOpen = false;
+    if (!this.#card.canAsk) this.isOpen = false;
     const field = html`<div class="question" @keydown=${handleKey}><label class="field"><span>${t("Question for {name}. It decides nothing.", { name: name || t("the agent") })}</span>${this.#text}</label>
-      <div class="row">${this.#send}<button type="button" class="button" data-kind="quiet" @click=${() => this.#setOpen(false)}>${t("Cancel")}</button></div></div>`;
-    return html`${this.#isOpen ? field : html`<div class="ask-row">${this.button}</div>`}${this.#feedback}`;
+      <div class="row">${this.#send}<button type="button" class="button" data-kind="quiet" @click=${() => this.#close()}>${t("Cancel")}</button></div></div>`;
+    return html`${this.isOpen ? field : nothing}${this.#feedback}`;
   }
 }

@@ -3,8 +3,9 @@
  */
 
 import { define, setText, humanize, toText } from "./base.js";
-import { controlButton } from "./submitted-controls.js";
-import { UNKNOWN, setLinks, findAgentName, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./facts.js";
+import { controlButton } from "./control-button.js";
+import { UNKNOWN, findAgentName, controlTarget, formatValue, topologyOf } from "./facts.js";
+import { setLinks, refLinks, setFacts } from "./links.js";
 import { Lane, setPreview } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

@@ -46,6 +46,7 @@ export { keyOf };
  * @property {"user" | "dashboard" | "internal"} audience The viewer's audience.
  * @property {boolean} isLive False for a past moment, at which no control is possible.
  * @property {import("../client/hydration.js").Hydration} hydration REST reads.
+ * @property {() => Promise<import("../client/hydration.js").Hydration>} reads The same, where it loads only when needed.
  * @property {(control: Control) => Promise<SubmittedControl>} act Submits a control. Rejects with the server's problem.
  * @property {(controlId: string) => Promise<void>} withdraw Withdraws a control that no runtime has claimed.
  * @property {(file: File) => Promise<import("../client/controls.js").AttachedFile>} [attach] Adds a file to the open session. Rejects with the server's problem.
@@ -66,6 +67,8 @@ export { keyOf };
  * @property {(after: string, listener: (frame: import("../client/types.js").Frame, cursor: string) => void) => () => void} [follow]
  * Follows the envelopes of the session or run from a cursor. Returns the function that stops.
  */
+
+/** What a card needs: an activity needs no history. @typedef {Omit<View, "hydration">} CardView */
 
 /**
  * A past moment of the session or run. `at`: the sum of the last sequences of all logs; for one run its sequence.
@@ -364,7 +367,7 @@ export function createBadge(status, text) {
 
 /**
  * Creates the “i” button that shows the envelopes of an activity.
- * @param {() => View} view
+ * @param {() => CardView} view
  * @param {() => Activity | undefined} activity Returns the current activity.
  */
 export function inspectButton(view, activity) {

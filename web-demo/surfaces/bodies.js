@@ -6,7 +6,7 @@ import { toText } from "./base.js";
 import { BLOB_PATH, formatValue } from "./facts.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
-/** @typedef {import("./base.js").View} View */
+/** @typedef {import("./base.js").CardView} CardView */
 /** @typedef {{ text: string, isWhole: boolean }} Text A body or its beginning. */
 
 /** Members of an envelope's payload that contain a body. */
@@ -34,7 +34,7 @@ export const bodyRefOf = (holder) => BODY_REF_MEMBERS.map((member) => holder[mem
 
 /**
  * Reads the body of a version, or the latest one.
- * @param {View} view
+ * @param {CardView} view
  * @param {Activity} artifact
  * @param {Record<string, any> | undefined} version
  * @returns {Promise<Text>} Rejects if no fact contains it.
@@ -63,13 +63,13 @@ export const isDataAddress = async (blob) => (await blob.slice(0, 5).text()) ===
 
 /**
  * Reads a stored image as a data URL: an `img` element cannot send a token.
- * @param {View} view
+ * @param {CardView} view
  * @param {string} href
  * @param {string} type Its media type.
  * @returns {Promise<string>}
  */
 export async function readImageAddress(view, href, type) {
-  const { blob, isWhole } = await view.hydration.blob(href, { from: 0, to: IMAGE_BYTES_MAX - 1, audience: view.audience });
+  const { blob, isWhole } = await (await view.reads()).blob(href, { from: 0, to: IMAGE_BYTES_MAX - 1, audience: view.audience });
   if (!isWhole) throw new Error("Unavailable: the image is too large.");
   if (await isDataAddress(blob)) return blob.text();
   return new Promise((resolve, reject) => {
@@ -82,7 +82,7 @@ export async function readImageAddress(view, href, type) {
 
 /**
  * Reads a body from the artifact's envelopes: from the one with this sequence, else from the newest that has one.
- * @param {View} view
+ * @param {CardView} view
  * @param {Activity} artifact
  * @param {number | undefined} sequence
  * @param {string[]} members
@@ -93,7 +93,7 @@ export async function readImageAddress(view, href, type) {
 export async function readTextFromEvents(view, artifact, sequence, members, type, accepts = () => true) {
   if (!artifact.runId) return undefined;
   const range = sequence === undefined ? { after: artifact.opened - 1, limit: EVENTS_MAX, type } : { after: sequence - 1, before: sequence + 1 };
-  const { events } = await view.hydration.events(artifact.runId, { ...range, audience: view.audience });
+  const { events } = await (await view.reads()).events(artifact.runId, { ...range, audience: view.audience });
   for (const event of events.toReversed()) {
     if (event.artifactId !== artifact.activityId || !accepts(event.payload ?? {})) continue;
     const member = members.find((name) => event.payload?.[name] !== undefined);
@@ -107,18 +107,18 @@ export async function readTextFromEvents(view, artifact, sequence, members, type
 }
 
 /**
- * @param {View} view
+ * @param {CardView} view
  * @param {string} href
  * @returns {Promise<Text>}
  */
 export async function readBlobText(view, href) {
-  const { blob, isWhole } = await view.hydration.blob(href, { from: 0, to: BYTES_MAX - 1, audience: view.audience });
+  const { blob, isWhole } = await (await view.reads()).blob(href, { from: 0, to: BYTES_MAX - 1, audience: view.audience });
   return { text: await blob.text(), isWhole };
 }
 
 /**
  * Reads the latest diff of an artifact. With a version: the latest of that version, or without a version.
- * @param {View} view
+ * @param {CardView} view
  * @param {Activity} artifact
  * @param {unknown} [version]
  * @returns {Promise<Text>} Rejects if no fact contains one.

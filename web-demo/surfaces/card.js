@@ -5,10 +5,10 @@
 import { keyOf, surfaceName } from "./base.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
-/** @typedef {import("./base.js").View} View */
+/** @typedef {import("./base.js").CardView} CardView */
 
 export class Card extends HTMLElement {
-  /** @type {View | undefined} */
+  /** @type {CardView | undefined} */
   #view;
   /** @type {Activity | undefined} */
   #activity;
@@ -40,7 +40,7 @@ export class Card extends HTMLElement {
   }
 
   /**
-   * @param {View} view
+   * @param {CardView} view
    * @param {Activity} activity
    */
   show(view, activity) {
@@ -81,7 +81,7 @@ export class Card extends HTMLElement {
 
 /**
  * Returns another activity of the same run.
- * @param {View} view
+ * @param {CardView} view
  * @param {Activity} activity
  * @param {string} activityType
  * @param {string} activityId
@@ -92,7 +92,7 @@ export function siblingOf(view, activity, activityType, activityId) {
 
 /**
  * Returns an agent's name from the roster of this activity's run; its id if no fact names it.
- * @param {View} view
+ * @param {CardView} view
  * @param {Activity} activity
  * @param {string} id
  * @returns {string}

@@ -11,7 +11,8 @@ import { POLL_MS, POLL_MAX_MS, ACCEPTED_SHOWN_MS, readControls, hasFailed } from
 import { isLiveRun } from "./live-run.js";
 import { Problem } from "../client/http.js";
 import { formatBytes } from "../ui/format.js";
-import { glyph, icon, statusLabel } from "../ui/icons.js";
+import { glyph, statusLabel } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { t } from "../ui/texts.js";
 import { SEND_KEYS } from "../ui/keys.js";
 import { html, nothing, render } from "../vendor/lit.js";

@@ -17,7 +17,8 @@ import { Prose } from "./prose.js";
 import { VirtualList } from "./virtual-list.js";
 import { age, formatShortCount } from "../ui/format.js";
 import { t } from "../ui/texts.js";
-import { glyph, icon } from "../ui/icons.js";
+import { glyph } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

@@ -5,17 +5,18 @@
  */
 
 import { joinText, keyOf, stateOf, toText } from "./base.js";
-import { evidenceLinks, findActivity, findAgentName, formatValue, refLinks } from "./facts.js";
+import { artifactOf, findActivity, findAgentName, formatValue } from "./facts.js";
+import { evidenceLinks, refLinks } from "./links.js";
 import { planOf, stepsTemplate } from "./plan.js";
-import { RequestSubject } from "./request-subject.js";
 import { loadDiffs } from "../diffs.js";
-import { glyph, icon } from "../ui/icons.js";
+import { glyph } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { reveal } from "../ui/reveal.js";
 import { t } from "../ui/texts.js";
 import { html, nothing } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
-/** @typedef {import("./base.js").View} View */
+/** @typedef {import("./base.js").CardView} CardView */
 /** @typedef {{ before: string, after: string } | { patch: string, isWhole: boolean } | { problem: string }} Change */
 
 /** Kinds of decisions about a plan. */
@@ -38,7 +39,6 @@ export class DecisionSubject {
   #prose;
   /** The text of the plan on display. */
   #plainText = "";
-  #request = new RequestSubject(() => this.#redraw());
 
   /** @param {() => void} redraw Called when the content has changed without a change of the action. */
   constructor(redraw) {
@@ -54,7 +54,7 @@ export class DecisionSubject {
 
   /**
    * Facts about the subject, for the list of facts: the review of the artifact, the evidence, and references.
-   * @param {View} view
+   * @param {CardView} view
    * @param {Activity} action
    * @returns {[string, unknown][]}
    */
@@ -70,16 +70,16 @@ export class DecisionSubject {
   }
 
   /**
-   * @param {View} view
+   * @param {CardView} view
    * @param {Activity} action
    * @param {boolean} isPending
    */
   template(view, action, isPending) {
-    return html`${isPending ? this.#request.template(action.content) : nothing}${isPending ? this.#artifact(view, action) : nothing}${this.#plan(view, action, isPending)}`;
+    return html`${isPending ? this.#artifact(view, action) : nothing}${this.#plan(view, action, isPending)}`;
   }
 
   /**
-   * @param {View} view
+   * @param {CardView} view
    * @param {Activity} action
    */
   #artifact(view, action) {
@@ -134,7 +134,7 @@ export class DecisionSubject {
   }
 
   /**
-   * @param {View} view
+   * @param {CardView} view
    * @param {Activity} artifact
    * @param {unknown} version
    * @param {unknown} requested
@@ -173,7 +173,7 @@ export class DecisionSubject {
   }
 
   /**
-   * @param {View} view
+   * @param {CardView} view
    * @param {Activity} action
    * @param {boolean} isPending
    */
@@ -196,7 +196,7 @@ export class DecisionSubject {
   }
 }
 
-/** @param {import("./facts.js").Link[]} links */
+/** @param {import("./links.js").Link[]} links */
 const linksTemplate = (links) => html`<span class="links">${links.map(({ words, go, missing }) => (go ? html`<button type="button" class="link" @click=${go}>${words}</button>` : html`<span>${words}${missing ? ` (${missing})` : ""}</span>`))}</span>`;
 
 /** @param {any} stat @param {boolean} isOld The figures are those of the latest version. */
@@ -204,17 +204,6 @@ function statsOf(stat, isOld) {
   if (isOld || stat === null || typeof stat !== "object") return nothing;
   const deleted = stat.removed ?? stat.deleted;
   return html`${typeof stat.added === "number" ? html`<span class="added">+${stat.added}</span>` : nothing}${typeof deleted === "number" ? html`<span class="deleted">−${deleted}</span>` : nothing}`;
-}
-
-/**
- * Returns the id of the artifact that the action names.
- * @param {{ content: Record<string, any> }} action
- * @returns {string | undefined}
- */
-export function artifactOf({ content: { artifactId, artifactRefs } }) {
-  const [ref] = Array.isArray(artifactRefs) ? artifactRefs : [];
-  const id = toText(artifactId ?? ref?.artifactId ?? ref?.id ?? ref);
-  return id === "" ? undefined : id;
 }
 
 /**
@@ -232,7 +221,7 @@ const isVersion = (entry, version) => toText(entry?.versionId) === toText(versio
 
 /**
  * @param {typeof import("./bodies.js")} bodies
- * @param {View} view
+ * @param {CardView} view
  * @param {Activity} artifact
  * @param {unknown} version
  * @returns {Promise<Change | undefined>} `undefined` if the source did not send both bodies.
@@ -247,7 +236,7 @@ async function readBodies({ readBody }, view, artifact, version) {
 }
 
 /**
- * @param {View} view
+ * @param {CardView} view
  * @param {Activity} action
  */
 function findReview(view, action) {
@@ -269,7 +258,7 @@ function findReview(view, action) {
 }
 
 /**
- * @param {View} view
+ * @param {CardView} view
  * @param {Activity} action
  */
 function findPlan(view, action) {

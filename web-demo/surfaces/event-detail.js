@@ -9,7 +9,8 @@ import { icon } from "../ui/icons.js";
 import { html, nothing } from "../vendor/lit.js";
 import { formatCount, humanize, joinText, toText } from "./base.js";
 import { describe } from "./describe.js";
-import { BLOB_PATH, refLinks } from "./facts.js";
+import { BLOB_PATH } from "./facts.js";
+import { refLinks } from "./links.js";
 
 /** @typedef {import("../client/types.js").Activity} Activity */
 /** @typedef {import("../client/types.js").Envelope} Envelope */

@@ -4,7 +4,8 @@
  */
 
 import { formatBytes } from "../ui/format.js";
-import { glyph, icon } from "../ui/icons.js";
+import { glyph } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { downloadIcon } from "../ui/lazy-icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 import { Surface, define, element, formatCount, keyOf, oncePerFrame } from "./base.js";

@@ -6,7 +6,7 @@
 
 import { pathSegment, request } from "../client/http.js";
 import { failureOf, showToast } from "../toasts.js";
-import { drawn } from "../ui/icons.js";
+import { drawn } from "../ui/glyphs.js";
 import { html, nothing, render, svg } from "../vendor/lit.js";
 
 /** @typedef {{ messageId?: string, thumb: "up" | "down" | null, text?: string, own: boolean }} Feedback */

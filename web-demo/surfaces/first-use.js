@@ -2,7 +2,7 @@
  * The page of an empty server: what it is, how to connect an agent, to send a first event, and to connect a client.
  */
 
-import { glyph } from "../ui/icons.js";
+import { glyph } from "../ui/glyphs.js";
 import { CodeBlock } from "../ui/code.js";
 import { html, render } from "../vendor/lit.js";
 import { define } from "./base.js";

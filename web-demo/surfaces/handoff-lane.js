@@ -3,7 +3,8 @@
  */
 
 import { define, element, setText, toText } from "./base.js";
-import { UNKNOWN, setLinks, findAgentName, refLinks, setFacts, topologyOf } from "./facts.js";
+import { UNKNOWN, findAgentName, topologyOf } from "./facts.js";
+import { setLinks, refLinks, setFacts } from "./links.js";
 import { Lane, setPreview } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

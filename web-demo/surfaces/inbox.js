@@ -7,7 +7,8 @@
 
 import { Store, keyOf } from "../client/store.js";
 import { age, formatExact, parseTime } from "../ui/format.js";
-import { glyph, icon } from "../ui/icons.js";
+import { glyph } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { bellIcon } from "../ui/lazy-icons.js";
 import { t } from "../ui/texts.js";
 import { html, nothing, render, repeat } from "../vendor/lit.js";
@@ -18,13 +19,13 @@ import { decidedByText, progressTags } from "./decision-record.js";
 
 /** @typedef {import("../session-entry.js").Entry} Entry */
 /** @typedef {import("../pending.js").PendingItem} PendingItem */
-/** @typedef {import("../view-model.js").ViewModel} ViewModel */
+/** @typedef {import("../live-model.js").LiveModel} LiveModel */
 /** @typedef {import("./base.js").Activity} Activity */
 
 /**
  * @typedef {object} InboxHost
- * @property {(entry: Entry) => ViewModel} watch Opens a live view of a session or run.
- * @property {(model: ViewModel) => void} release
+ * @property {(entry: Entry) => LiveModel} watch Opens a live view of a session or run.
+ * @property {(model: LiveModel) => void} release
  * @property {(entry: Entry) => void} open Opens the session or run.
  * @property {() => Entry[]} entries
  * @property {() => import("../client/hydration.js").Hydration} hydration
@@ -52,7 +53,7 @@ const RISKS = ["low", "medium", "moderate", "high", "critical"];
 /** @param {PendingItem} item */
 const askedAt = ({ askedAt }) => parseTime(askedAt) || 0;
 
-/** @param {Activity} action A decided one. @returns {import("../ui/icons.js").Status} */
+/** @param {Activity} action A decided one. @returns {import("../ui/glyphs.js").Status} */
 function outcomeGlyph({ content }) {
   const outcome = toText(content.outcome ?? content.status);
   if (/reject|denied|declined/.test(outcome)) return "failed";
@@ -74,13 +75,20 @@ export class Inbox extends HTMLElement {
   #selected;
   /** Whether a narrow screen shows the selected decision in place of the list. */
   #isOpen = false;
-  /** @type {ViewModel | undefined} */
+  /** Whether a person chose the selected decision, or answered it. */
+  #isChosen = false;
+  /** @type {LiveModel | undefined} */
   #model;
   #unsubscribe = () => {};
   #card = new Action();
   /** @type {Decided[] | undefined} */
   #decided;
   #schedule = oncePerFrame(() => this.#draw());
+
+  constructor() {
+    super();
+    this.addEventListener("decided", () => (this.#isChosen = true));
+  }
 
   connectedCallback() {
     this.classList.add("inbox");
@@ -92,10 +100,12 @@ export class Inbox extends HTMLElement {
    */
   show(items, host) {
     const isFirst = this.#host === undefined || !this.#selected;
+    // What its runtime decides alone stays only if a person has chosen it.
+    const isGone = !this.#isChosen && !items.some(({ key }) => key === this.#selected?.key);
     const hadItems = this.#items.length;
     this.#items = items;
     this.#host = host;
-    if (isFirst && items.length > 0) this.#select(this.#shown[0]);
+    if ((isFirst || isGone) && items.length > 0) this.#select(this.#shown.find((item) => items.includes(item)) ?? items[0]);
     if (isFirst || hadItems !== items.length) void this.#readDecided();
     this.#draw();
   }
@@ -104,7 +114,7 @@ export class Inbox extends HTMLElement {
   close() {
     this.#release();
     this.#selected = undefined;
-    this.#isOpen = false;
+    [this.#isOpen, this.#isChosen] = [false, false];
   }
 
   /** @param {number} step Selects another decision: 1 for the next, -1 for the previous. */
@@ -112,7 +122,7 @@ export class Inbox extends HTMLElement {
     const shown = this.#shown;
     const at = shown.findIndex(({ key }) => key === this.#selected?.key);
     const next = shown[Math.min(shown.length - 1, Math.max(0, at + step))];
-    if (next) this.#select(next);
+    if (next) this.#choose(next);
     /** @type {HTMLElement | null} */ (this.querySelector('.inbox-row[aria-current="true"]'))?.focus();
   }
 
@@ -150,6 +160,12 @@ export class Inbox extends HTMLElement {
     this.#model = undefined;
   }
 
+  /** A person selects a decision. @param {PendingItem} item */
+  #choose(item) {
+    this.#isChosen = true;
+    this.#select(item);
+  }
+
   /** @param {PendingItem} item */
   #select(item) {
     if (item.key === this.#selected?.key) return this.#draw();
@@ -157,10 +173,7 @@ export class Inbox extends HTMLElement {
     this.#selected = item;
     const model = this.#host?.watch(item.entry);
     this.#model = model;
-    if (model) {
-      this.#unsubscribe = model.store.subscribe(this.#schedule);
-      void model.hydrate();
-    }
+    if (model) this.#unsubscribe = model.store.subscribe(this.#schedule);
     this.#card = new Action();
     this.#draw();
   }
@@ -220,7 +233,7 @@ export class Inbox extends HTMLElement {
     const decided = isPending ? undefined : this.#model?.store.get(item.key);
     return html`<button type="button" class="inbox-row" aria-current=${item.key === this.#selected?.key ? "true" : "false"} @click=${() => {
       this.#isOpen = true;
-      this.#select(item);
+      this.#choose(item);
     }}>
       ${glyph(isPending ? "waiting" : decided ? outcomeGlyph(decided) : "idle")}
       <span class="inbox-title"><b dir="auto">${title}</b>${risk ? html` <span class="tag" data-tone=${risk === "high" || risk === "critical" ? "fail" : nothing}>${t("{level} risk", { level: risk.charAt(0).toUpperCase() + risk.slice(1) })}</span>` : nothing}${isPending ? progressTags(item.progress, Date.now()) : nothing}<span class="visually-hidden">${t(isPending ? "pending" : "decided")}</span></span>

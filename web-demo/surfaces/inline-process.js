@@ -12,7 +12,8 @@ import { Prose } from "./prose.js";
 import { planOf, stepsTemplate } from "./plan.js";
 import { CustomActivity, Tool, isToolRunning, toolState, waitReason } from "./tool.js";
 import { formatCost, formatShortCount, formatSpan, timesOf } from "../ui/format.js";
-import { glyph, icon, statusLabel } from "../ui/icons.js";
+import { glyph, statusLabel } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("../client/contents.js").ToolCallProgressContent} CallContent */

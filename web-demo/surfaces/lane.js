@@ -4,7 +4,8 @@
 
 import { Surface, formatCount, element, inspectButton, updateChildren, setBadge, setText, displayedStatus, stateOf } from "./base.js";
 import { formatExact, formatSpan, timesOf } from "../ui/format.js";
-import { glyph, icon } from "../ui/icons.js";
+import { glyph } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { shownStatus } from "../ui/status.js";
 import { html, nothing, render } from "../vendor/lit.js";
 import { keyOf } from "../client/store.js";

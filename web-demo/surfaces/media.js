@@ -5,12 +5,13 @@
 
 import { createBadge, element, toText } from "./base.js";
 import { readBlobText } from "./bodies.js";
-import { BLOB_PATH, setLinks, formatValue, refLinks } from "./facts.js";
+import { BLOB_PATH, formatValue } from "./facts.js";
+import { setLinks, refLinks } from "./links.js";
 import { loadDiffs } from "../diffs.js";
 import { IMAGE_TYPE, TEXT_KINDS, hrefOf, readImage } from "./part-media.js";
 import { render } from "../vendor/lit.js";
 
-/** @typedef {import("./base.js").View} View */
+/** @typedef {import("./base.js").CardView} CardView */
 
 const DATA_IMAGE = /^data:image\/(png|jpeg|gif|webp|avif|bmp);base64,[A-Za-z0-9+/=\s]+$/;
 /** The part that each element shows. @type {WeakMap<HTMLElement, unknown>} */
@@ -22,7 +23,7 @@ const typeOf = (part) => toText(part.mediaType ?? part.mimeType ?? part.mime_typ
 /**
  * Draws the media of a part that has some.
  * @param {HTMLElement} root
- * @param {View} view
+ * @param {CardView} view
  * @param {any} part
  */
 export function drawMedia(root, view, part) {
@@ -42,7 +43,7 @@ export function drawMedia(root, view, part) {
 
 /**
  * @param {HTMLElement} root
- * @param {View} view
+ * @param {CardView} view
  * @param {any} part
  */
 function drawChange(root, view, part) {
@@ -79,7 +80,7 @@ function drawChange(root, view, part) {
 
 /**
  * @param {HTMLElement} root
- * @param {View} view
+ * @param {CardView} view
  * @param {any} part
  */
 function drawFile(root, view, part) {

@@ -5,7 +5,7 @@
 import { readImageAddress } from "./bodies.js";
 import { loadStyle } from "../styles.js";
 
-/** @typedef {import("./base.js").View} View */
+/** @typedef {import("./base.js").CardView} CardView */
 
 /** Image types without script. */
 export const IMAGE_TYPE = /^image\/(png|jpeg|gif|webp|avif|bmp)$/;
@@ -29,7 +29,7 @@ export function hasMedia(part) {
 /**
  * Draws the media of a part, or hides the element of a part without media.
  * @param {HTMLElement} root
- * @param {View} view
+ * @param {CardView} view
  * @param {any} part
  */
 export function drawMedia(root, view, part) {
@@ -40,7 +40,7 @@ export function drawMedia(root, view, part) {
 
 /**
  * Reads a stored image as a data URL.
- * @param {View} view
+ * @param {CardView} view
  * @param {string} href
  * @param {string} [type] Its media type. A browser detects the type of bitmaps by itself, and nothing else is drawn.
  */

@@ -5,8 +5,9 @@
 
 import { define, element, setText, humanize, displayedStatus, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { controlButton } from "./submitted-controls.js";
-import { UNKNOWN, setLinks, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./facts.js";
+import { controlButton } from "./control-button.js";
+import { UNKNOWN, controlTarget, formatValue, topologyOf } from "./facts.js";
+import { setLinks, refLinks, setFacts } from "./links.js";
 import { Lane, setPreview } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

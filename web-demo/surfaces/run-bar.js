@@ -11,7 +11,7 @@ import { downloadIcon } from "../ui/lazy-icons.js";
 import { html, nothing } from "../vendor/lit.js";
 import { formatCount } from "./base.js";
 import { COLUMNS, GROUPS } from "./run-columns.js";
-import { FACETS, RANGES } from "./run-filter.js";
+import { RANGES } from "./run-filter.js";
 
 /** @typedef {import("../client/hydration.js").RunLine} RunLine */
 /** @typedef {import("./run-filter.js").RunFilter} RunFilter */
@@ -34,7 +34,7 @@ export function filterBar(filter, sort, act) {
   return html`<div class="runs-bar">
     <div class="filter-field runs-field">${icon("search")}${filter.chips()}<input type="search" aria-label="Filter runs" placeholder=${filter.terms.length > 0 ? "" : "Text, or status:failed agent:coder cost:>1 duration:>5m"} autocomplete="off" spellcheck="false" .value=${filter.text}
       @input=${(/** @type {Event} */ event) => act.type(value(event))} @keydown=${act.key}><kbd>/</kbd></div>
-    ${filter.menus(FACETS, (_, name) => name)}
+    ${filter.menus(filter.facets, (_, name) => name)}
     <select class="runs-choice" aria-label="Range of time" .value=${filter.since} @change=${(/** @type {Event} */ event) => act.since(value(event))}>${ranges.map(([name, label]) => html`<option value=${name} ?selected=${name === filter.since}>${label}</option>`)}</select>
     <select class="runs-choice runs-order" aria-label="Order" @change=${(/** @type {Event} */ event) => act.sort(value(event))}>${ORDERS.map(([name, label]) => html`<option value=${name} ?selected=${name === sort}>${label}</option>`)}</select>
     <button type="button" class="button small" @click=${act.save}>Save view</button>

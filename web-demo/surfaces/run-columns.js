@@ -45,13 +45,13 @@ const [GAP_PX, EDGE_PX] = [12, 32];
 export const DEFAULT_AGENT = "default";
 
 /** @type {[GroupName, string][]} */
-export const GROUPS = [["status", "Status"], ["agent", "Agent"], ["source", "Source"]];
+export const GROUPS = [["status", "Status"], ["agent", "Agent"], ["source", "Source"], ["owner", "Owner"]];
 
 /** @param {string | undefined} name @returns {GroupName | undefined} */
 export const groupNamed = (name) => GROUPS.find(([one]) => one === name)?.[0];
 
-/** @param {GroupName} name @param {string} value */
-export const nameOfGroup = (name, value) => (name !== "status" ? value : value === "waiting" ? "Needs you" : sessionStatus(value)[1]);
+/** @param {GroupName} name @param {string} value Empty: of the runs without any. */
+export const nameOfGroup = (name, value) => (value === "" ? `No ${name}` : name !== "status" ? value : value === "waiting" ? "Needs you" : sessionStatus(value)[1]);
 
 /** The columns that a person may choose. */
 export const CHOICES = COLUMNS.filter(({ rank }) => rank !== undefined);

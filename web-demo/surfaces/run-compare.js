@@ -3,7 +3,8 @@
  */
 
 import { formatCost, formatShortCount, formatSpan } from "../ui/format.js";
-import { icon, statusLabel } from "../ui/icons.js";
+import { statusLabel } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { axisBreaks } from "../ui/axis-breaks.js";
 import { TimeAxis } from "../ui/time-axis.js";
 import { failureText } from "../session-list.js";

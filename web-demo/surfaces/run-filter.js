@@ -5,12 +5,12 @@
 import { formatTerm, parseTerms } from "./filter-terms.js";
 import { FilterMenus } from "./filter-menus.js";
 
-/** @typedef {"status" | "agent" | "source"} Facet A member of which the server counts the values. */
-/** @typedef {Facet | "cost" | "duration" | "tokens" | "since" | "session" | "run" | "owner"} Name */
+/** @typedef {"status" | "agent" | "source" | "owner"} Facet A member of which the server counts the values. */
+/** @typedef {Facet | "cost" | "duration" | "tokens" | "since" | "session" | "run"} Name */
 /** @typedef {import("./filter-terms.js").Term<Name>} Term */
 
 /** @type {Facet[]} */
-export const FACETS = ["status", "agent", "source"];
+const FACETS = ["status", "agent", "source", "owner"];
 /** @type {Record<Name, string>} */
 const LABELS = { status: "Status", agent: "Agent", source: "Source", cost: "Cost", duration: "Duration", tokens: "Tokens", since: "Since", session: "Session", run: "Run", owner: "Owner" };
 const NAMES = /** @type {Name[]} */ (Object.keys(LABELS));
@@ -42,6 +42,11 @@ export class RunFilter extends FilterMenus {
     // What is chosen stays on the list, also if no run has it.
     const chosen = this.terms.filter((term) => term.facet === facet).map(({ pattern }) => /** @type {[string, number]} */ ([pattern, 0]));
     return Object.entries({ ...Object.fromEntries(chosen), ...this.#counts(facet) });
+  }
+
+  /** The facets that have a menu: a server without owners has none of them. */
+  get facets() {
+    return FACETS.filter((facet) => facet !== "owner" || this.valuesOf(facet).length > 0);
   }
 
   /** The filter as the server reads it. */

@@ -1,5 +1,5 @@
 /**
- * The runs of a filter by status, agent or source: each group is a list of its own, below its heading.
+ * The runs of a filter by status, agent, source or owner: each group is a list of its own, below its heading.
  *
  * The server counts the groups with its facets. A group is read as far as a person scrolls into it. A run keeps its
  * place, also when it belongs into another group by now: that is counted, and done on request.
@@ -114,10 +114,13 @@ export class RunGroups {
       const counts = Object.entries(this.#all.facets[this.#name] ?? {}).filter(([value]) => accepts(own, value));
       const places = (/** @type {string} */ value) => (this.#name === "status" ? STATUSES.indexOf(value) : 0);
       counts.sort(([a, many], [b, more]) => places(a) - places(b) || more - many || (a < b ? -1 : 1));
+      // What no value counts has none: no source that is known, or no owner.
+      const without = this.#all.total - counts.reduce((sum, [, count]) => sum + count, 0);
+      if (without > 0) counts.push(["", without]);
       this.#groups = counts.map(([value, count]) => {
         // A comma would part it into alternatives. A term with a space gets its quotation marks by itself.
         const pattern = value.includes(",") && !/[\s:]/.test(value) ? `"${value}"` : value;
-        const filter = rest([...others, { facet: this.#name, pattern, isExcluded: false }]);
+        const filter = rest([...others, value === "" ? { facet: this.#name, pattern: "*", isExcluded: true } : { facet: this.#name, pattern, isExcluded: false }]);
         return { value, isOpen: true, pages: new RunPages(this.#hydration, { filter, sort, isInTexts }, () => this.#changed(), count) };
       });
     }
@@ -165,7 +168,8 @@ export class RunGroups {
   /** Takes the present state of a matching run. @param {RunLine} run */
   put(run) {
     const group = this.#groupOf(run.runId);
-    const value = { status: run.status, agent: run.agentId ?? DEFAULT_AGENT, source: group?.value }[this.#name];
+    // A run has its source and its owner from its begin on.
+    const value = { status: run.status, agent: run.agentId ?? DEFAULT_AGENT, source: group?.value, owner: group?.value }[this.#name];
     group?.pages.put(run);
     if (group?.value === value && group) this.#moved.delete(run.runId);
     // A run of a group that is not read as far comes with its page.

@@ -4,7 +4,8 @@
 
 import { format } from "../route.js";
 import { formatAge, formatCost, formatExact, formatShortCount, formatSpan, parseTime } from "../ui/format.js";
-import { glyph, icon } from "../ui/icons.js";
+import { glyph } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { reveal } from "../ui/reveal.js";
 import { LIVE_STATUSES } from "../session-list.js";
 import { html, nothing, render, svg } from "../vendor/lit.js";

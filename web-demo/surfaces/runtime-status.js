@@ -5,16 +5,16 @@
 
 import { Surface, formatCount, define, displayedStatus, element, inspectButton, keyOf, humanize, stateOf, toText, updateChildren } from "./base.js";
 import { agentName } from "./card.js";
-import { controlButton } from "./submitted-controls.js";
+import { controlButton } from "./control-button.js";
 import { isLiveRun } from "./live-run.js";
 import { errorText } from "./values.js";
 import { formatShortCount } from "../ui/format.js";
-import { glyph } from "../ui/icons.js";
+import { glyph } from "../ui/glyphs.js";
 import { loadStyle } from "../styles.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
-/** @typedef {import("../ui/icons.js").Status} Status */
+/** @typedef {import("../ui/glyphs.js").Status} Status */
 
 /** Details of a live run that replace its status. */
 const SHOWN_DETAILS = new Set(["blocked", "retrying"]);

@@ -2,14 +2,14 @@
  * The state of the open session in the page's header: a status, and the time that its current run has taken.
  */
 
-import { statusLabel } from "../ui/icons.js";
+import { statusLabel } from "../ui/glyphs.js";
 import { formatExact, formatSpan, timesOf } from "../ui/format.js";
 import { html, nothing } from "../vendor/lit.js";
 import { TemplateSurface, define, humanize, keyOf, toText } from "./base.js";
 import { isLiveRun } from "./live-run.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
-/** @typedef {import("../ui/icons.js").Status} Status */
+/** @typedef {import("../ui/glyphs.js").Status} Status */
 
 /** The statuses of runs and sessions: the glyph and the word. @type {Record<string, [Status, string]>} */
 const STATUSES = {

@@ -5,7 +5,8 @@
  */
 
 import { age, formatAge, parseTime } from "../ui/format.js";
-import { glyph, icon } from "../ui/icons.js";
+import { glyph } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { html, nothing, render, repeat } from "../vendor/lit.js";
 import { opened } from "../dialogs.js";
 import { entryKey } from "../session-entry.js";

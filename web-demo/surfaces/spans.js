@@ -12,7 +12,7 @@ import { shownStatus } from "../ui/status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("../client/store.js").Store} Store */
-/** @typedef {import("../ui/icons.js").Status} Status */
+/** @typedef {import("../ui/glyphs.js").Status} Status */
 
 /** A kind of work; each has a color. @typedef {"turn" | "message" | "thinking" | "tool" | "waiting" | "failed" | "other"} SpanKind */
 

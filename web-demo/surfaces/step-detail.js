@@ -4,12 +4,14 @@
 
 import { humanize, toText } from "./base.js";
 import { describe } from "./describe.js";
-import { artifactLinks, evidenceLinks, formatValue, linksTemplate, refLinks, splitWords } from "./facts.js";
+import { formatValue, splitWords } from "./facts.js";
+import { artifactLinks, evidenceLinks, linksTemplate, refLinks } from "./links.js";
 import { kindOf } from "./row-model.js";
 import { textOfStep } from "./spans.js";
 import { waitReason } from "./tool.js";
 import { html, nothing } from "../vendor/lit.js";
-import { icon, statusLabel } from "../ui/icons.js";
+import { statusLabel } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { formatCost, formatExact, formatShortCount, formatSpan } from "../ui/format.js";
 import { formatElapsed, pageAxis } from "../ui/time-axis.js";
 

@@ -3,7 +3,7 @@
  */
 
 import { Surface, define, element, inspectButton, joinText, keyOf, updateChildren, setBadge, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
-import { controlButton } from "./submitted-controls.js";
+import { controlButton } from "./control-button.js";
 import { runOf, topologyOf } from "./facts.js";
 import { errorText } from "./values.js";
 

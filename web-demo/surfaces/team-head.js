@@ -4,9 +4,10 @@
 
 import { displayedStatus, element, humanize, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { controlButton } from "./submitted-controls.js";
+import { controlButton } from "./control-button.js";
 import { isLiveRun } from "./live-run.js";
-import { controlTarget, factsTemplate, runOf } from "./facts.js";
+import { controlTarget, runOf } from "./facts.js";
+import { factsTemplate } from "./links.js";
 import { sumUsage, usageOf } from "./spans.js";
 import { formatCost } from "../ui/format.js";
 import { shownStatus } from "../ui/status.js";

@@ -4,12 +4,13 @@
 
 import { Surface, define, element, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { controlButton } from "./submitted-controls.js";
+import { controlButton } from "./control-button.js";
 import { canStop } from "./team-roster.js";
-import { setLinks, findAgentName, splitWords, controlTarget, formatValue, refLinks, setFacts } from "./facts.js";
+import { findAgentName, splitWords, controlTarget, formatValue } from "./facts.js";
+import { setLinks, refLinks, setFacts } from "./links.js";
 import { addHeading, createOpenRow } from "./lane.js";
 
-import { glyph } from "../ui/icons.js";
+import { glyph } from "../ui/glyphs.js";
 import { render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

@@ -4,9 +4,10 @@
 
 import { define, element, updateChildren, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { controlButton } from "./submitted-controls.js";
+import { controlButton } from "./control-button.js";
 import { isLiveRun } from "./live-run.js";
-import { ENDED_STATUSES, runOf, setLinks, controlTarget, formatValue, setFacts, topologyOf } from "./facts.js";
+import { ENDED_STATUSES, runOf, controlTarget, formatValue, topologyOf } from "./facts.js";
+import { setLinks, setFacts } from "./links.js";
 import { Lane, setPreview } from "./lane.js";
 import { usageOf } from "./spans.js";
 import { TeamHead } from "./team-head.js";

@@ -6,8 +6,9 @@
 import { TemplateSurface, define, element, humanize, joinText, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
-import { controlButton } from "./submitted-controls.js";
-import { ENDED_STATUSES, controlTarget, factsTemplate, findActivity } from "./facts.js";
+import { controlButton } from "./control-button.js";
+import { ENDED_STATUSES, controlTarget, findActivity } from "./facts.js";
+import { factsTemplate } from "./links.js";
 import { waitReason } from "./tool.js";
 import { html, nothing, repeat } from "../vendor/lit.js";
 

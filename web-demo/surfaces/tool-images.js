@@ -7,7 +7,7 @@ import { drawMedia } from "./media.js";
 import { IMAGE_TYPE } from "./part-media.js";
 import { WholeContent } from "./whole-content.js";
 
-/** @typedef {import("./base.js").View} View */
+/** @typedef {import("./base.js").CardView} CardView */
 /** @typedef {{ type: "image", data: string, mediaType: string, name: string }} Image */
 
 /** How deep an image may be in an output, and how many are drawn. */
@@ -35,7 +35,7 @@ export function imagesIn(value, depth = 0) {
 /**
  * Draws the images of an output below each other.
  * @param {HTMLElement} root
- * @param {View} view
+ * @param {CardView} view
  * @param {Record<string, any>} content
  */
 export function drawImages(root, view, content) {

@@ -9,16 +9,17 @@
 import { formatCount, define, element, inspectButton, joinText, toText } from "./base.js";
 import { Card, siblingOf } from "./card.js";
 import { isApproval } from "./decision.js";
-import { controlButton } from "./submitted-controls.js";
-import { setLinks, refLinks } from "./facts.js";
+import { controlButton } from "./control-button.js";
+import { setLinks, refLinks } from "./links.js";
 import { errorText, formatJson, summarizeInput } from "./values.js";
 import { loadStyle } from "../styles.js";
 import { formatCost, formatSpan, parseTime, timesOf } from "../ui/format.js";
-import { glyph, icon } from "../ui/icons.js";
+import { glyph } from "../ui/glyphs.js";
+import { icon } from "../ui/icons.js";
 import { html, ifDefined, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("../client/contents.js").ToolCallProgressContent} CallContent */
-/** @typedef {import("../ui/icons.js").Status} Status */
+/** @typedef {import("../ui/glyphs.js").Status} Status */
 
 /** The maximum length of an input's summary, in characters. */
 const SUMMARY_CHARS = 160;
@@ -48,7 +49,7 @@ export function toolState(content) {
 
 /**
  * Returns what a call waits for while nothing runs: a decision, or the client's result after the run has ended.
- * @param {import("./base.js").View} view
+ * @param {import("./base.js").CardView} view
  * @param {import("./base.js").Activity} activity
  * @returns {"approval" | "input" | "the client" | undefined}
  */

@@ -5,7 +5,7 @@
 import { parseJson } from "../client/json.js";
 import { toText } from "./base.js";
 
-/** @typedef {import("./base.js").View} View */
+/** @typedef {import("./base.js").CardView} CardView */
 
 /** A content with whole values in the places of their previews, once the bodies are loaded. */
 export class WholeContent {
@@ -26,7 +26,7 @@ export class WholeContent {
 
   /**
    * Returns the content; it has no member `bodies` if all of its values are whole.
-   * @param {View} view
+   * @param {CardView} view
    * @param {Record<string, any>} content
    * @returns {Record<string, any>}
    */
@@ -45,14 +45,15 @@ export class WholeContent {
   }
 
   /**
-   * @param {View} view
+   * @param {CardView} view
    * @param {Record<string, any>} bodies
    * @param {string} key
    */
   async #load(view, bodies, key) {
     try {
+      const reads = await view.reads();
       const loads = Object.entries(bodies).map(async ([pointer, link]) => {
-        const { blob } = await view.hydration.blob(toText(link?.href), { audience: view.audience });
+        const { blob } = await reads.blob(toText(link?.href), { audience: view.audience });
         const text = await blob.text();
         return /** @type {[string, unknown]} */ ([pointer, link.mediaType === "application/json" ? parseJson(text) : text]);
       });

@@ -5,8 +5,9 @@
 
 import { TemplateSurface, define, displayedStatus, element, humanize, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { controlButton } from "./submitted-controls.js";
-import { artifactLinks, evidenceLinks, factsTemplate, findAgentName, controlTarget, formatValue, linksTemplate, refLinks, topologyOf } from "./facts.js";
+import { controlButton } from "./control-button.js";
+import { findAgentName, controlTarget, formatValue, topologyOf } from "./facts.js";
+import { artifactLinks, evidenceLinks, factsTemplate, linksTemplate, refLinks } from "./links.js";
 import { groupBy, openRowTemplate } from "./lane.js";
 import { html, nothing, repeat } from "../vendor/lit.js";
 

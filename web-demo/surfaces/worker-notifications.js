@@ -4,7 +4,8 @@
  */
 
 import { define, formatDuration, element, joinText, setText, humanize, toText } from "./base.js";
-import { UNKNOWN, artifactLinks, evidenceLinks, setLinks, findAgentName, formatValue, refLinks, setFacts } from "./facts.js";
+import { UNKNOWN, findAgentName, formatValue } from "./facts.js";
+import { artifactLinks, evidenceLinks, setLinks, refLinks, setFacts } from "./links.js";
 import { Lane } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

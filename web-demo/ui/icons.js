@@ -1,8 +1,9 @@
 /**
- * Icons and status glyphs, as templates. They are decoration: a button names itself, and a word stands beside a glyph.
+ * Icons, as templates. They are decoration: a button names itself.
  */
 
-import { html, svg } from "../vendor/lit.js";
+import { svg } from "../vendor/lit.js";
+import { CHEVRONS, drawn } from "./glyphs.js";
 
 /** Icons on a grid of 16 by 16. */
 const ICONS = {
@@ -10,8 +11,8 @@ const ICONS = {
   plus: svg`<path d="M8 3v10M3 8h10"/>`,
   menu: svg`<path d="M2.5 4.5h11M2.5 8h11M2.5 11.5h11"/>`,
   back: svg`<path d="m10 4-4 4 4 4"/>`,
-  "chevron-right": svg`<path d="m6 4 4 4-4 4"/>`,
-  "chevron-down": svg`<path d="m4 6 4 4 4-4"/>`,
+  "chevron-right": CHEVRONS.right,
+  "chevron-down": CHEVRONS.down,
   close: svg`<path d="m4 4 8 8M12 4l-8 8"/>`,
   expand: svg`<path d="M9.5 2.5h4v4M13.5 2.5l-5 5M6.5 13.5h-4v-4M2.5 13.5l5-5"/>`,
   more: svg`<path d="M3.5 8h.01M8 8h.01M12.5 8h.01" stroke-width="2.2"/>`,
@@ -38,30 +39,5 @@ const ICONS = {
 
 /** @typedef {keyof typeof ICONS} IconName */
 
-/** @param {unknown} shape */
-export const drawn = (shape) => html`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true">${shape}</svg>`;
-
 /** @param {IconName} name */
 export const icon = (name) => drawn(ICONS[name]);
-
-/** @typedef {"running" | "waiting" | "completed" | "failed" | "idle"} Status A status on the page: each has a glyph, a color and a word. */
-
-/** Glyphs on a grid of 12 by 12. @type {Record<Status, unknown>} */
-const GLYPHS = {
-  running: svg`<g class="spin"><circle cx="6" cy="6" r="4.6" fill="none" stroke="currentColor" stroke-width="1.7" opacity=".28"/><path d="M6 1.4A4.6 4.6 0 0 1 10.6 6" fill="none" stroke="currentColor" stroke-width="1.7" stroke-linecap="round"/></g>`,
-  waiting: svg`<circle cx="6" cy="6" r="5.5" fill="currentColor"/><path d="M6 3v3.4M6 8.7h.01" stroke="var(--surface)" stroke-width="1.6" stroke-linecap="round"/>`,
-  completed: svg`<circle cx="6" cy="6" r="5.5" fill="currentColor"/><path d="m3.6 6.2 1.7 1.7 3.1-3.6" fill="none" stroke="var(--surface)" stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round"/>`,
-  failed: svg`<circle cx="6" cy="6" r="5.5" fill="currentColor"/><path d="m4.2 4.2 3.6 3.6M7.8 4.2 4.2 7.8" stroke="var(--surface)" stroke-width="1.5" stroke-linecap="round"/>`,
-  idle: svg`<circle cx="6" cy="6" r="4.4" fill="none" stroke="currentColor" stroke-width="1.5"/>`,
-};
-
-/** @param {Status} status */
-export const glyph = (status) => html`<svg class="glyph" data-status=${status} viewBox="0 0 12 12" aria-hidden="true">${GLYPHS[status]}</svg>`;
-
-/**
- * A status: its glyph and a word.
- * @param {Status} status
- * @param {string} word
- * @param {{ isPill?: boolean }} [options] `isPill`: with a background, where the status leads.
- */
-export const statusLabel = (status, word, { isPill = false } = {}) => html`<span class="status ${isPill ? "pill" : ""}" data-status=${status}>${glyph(status)}${word}</span>`;

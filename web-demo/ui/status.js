@@ -10,7 +10,7 @@ export const NEEDS_USER = ["needs_input", "input_required", "auth_required", "pl
 /**
  * Returns the status that the page shows for a status of the protocol. Amber is for what waits for the user.
  * @param {unknown} status
- * @returns {import("./icons.js").Status}
+ * @returns {import("./glyphs.js").Status}
  */
 export function shownStatus(status) {
   if (typeof status !== "string") return "idle";

@@ -1,7 +1,7 @@
 /** A `ChatTransport` of the AI SDK whose streams survive broken connections. */
 
 import { isTransient, pathSegment, Problem, problemOf } from "./client/http.js";
-import { SseParser } from "./client/sse.js";
+import { SseParser } from "./client/sse-fetch.js";
 import { delay, sleep } from "./publisher.js";
 import { send, type Server } from "./transport.js";
 

@@ -1,10 +1,11 @@
 //! The documentation of this version: its pages at `/docs/`, as Markdown too, and `/llms.txt`.
 //!
-//! The binary contains the Markdown without its pictures. A page becomes HTML when it is asked for.
+//! The binary contains the Markdown and its pictures. A page becomes HTML when it is asked for.
 
 use super::workbench::{DOCUMENT_HEADERS, is_known};
 use crate::serve::App;
 use crate::serve::http::problem::Problem;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, Uri, header};
@@ -15,7 +16,15 @@ use std::sync::Arc;
 
 /// The files of the documentation, by their paths in `docs/src`.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Documentation(&'static [(&'static str, &'static str)]);
+pub struct Documentation {
+    texts: &'static [(&'static str, &'static str)],
+    pictures: &'static [(&'static str, &'static [u8])],
+}
+
+/// The formats of pictures, by the ends of their names.
+const FORMATS: [(&str, &str); 2] = [(".png", "image/png"), (".svg", "image/svg+xml")];
+/// The end of the name of a picture for dark pages, beside that of the same name without it.
+const DARK: &str = "-dark";
 
 /// The page that lists all pages.
 const SUMMARY: &str = "SUMMARY.md";
@@ -23,31 +32,27 @@ const SUMMARY: &str = "SUMMARY.md";
 const ABSENT: &str = "# Proscenium\n\nThis build contains no documentation.\n";
 
 impl Documentation {
-    /// The files with their texts.
+    /// The pages with their texts, and the pictures with their bytes.
     #[must_use]
-    pub const fn new(files: &'static [(&'static str, &'static str)]) -> Self {
-        Self(files)
+    pub const fn new(
+        texts: &'static [(&'static str, &'static str)],
+        pictures: &'static [(&'static str, &'static [u8])],
+    ) -> Self {
+        Self { texts, pictures }
     }
 
     fn text(self, file: &str) -> Option<&'static str> {
-        self.0.iter().find(|(name, _)| *name == file).map(|(_, text)| *text)
+        self.texts.iter().find(|(name, _)| *name == file).map(|(_, text)| *text)
+    }
+
+    fn picture(self, file: &str) -> Option<&'static [u8]> {
+        self.pictures.iter().find(|(name, _)| *name == file).map(|(_, bytes)| *bytes)
     }
 
     /// The address of the page that a link in `from` leads to. `None`: the binary does not contain it.
     fn resolve(self, from: &str, link: &str) -> Option<String> {
         let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
-        let mut parts: Vec<&str> = from.split('/').collect();
-        if !path.is_empty() {
-            parts.pop();
-            for part in path.split('/') {
-                match part {
-                    ".." => _ = parts.pop()?,
-                    "." => {}
-                    part => parts.push(part),
-                }
-            }
-        }
-        let file = parts.join("/");
+        let file = file_of(from, path)?;
         self.text(&file)?;
         let name = file.strip_suffix(".md")?;
         let hash = if anchor.is_empty() { "" } else { "#" };
@@ -93,8 +98,12 @@ impl Documentation {
                     events[at] = Event::InlineHtml(open.into());
                     events[end] = Event::InlineHtml(close.into());
                 }
-                Event::Start(Tag::Image { .. }) => events[at] = Event::InlineHtml("<em class=\"picture\">Picture: ".into()),
-                Event::End(TagEnd::Image) => events[at] = Event::InlineHtml("</em>".into()),
+                Event::Start(Tag::Image { dest_url, .. }) => {
+                    let end = at + events[at..].iter().position(|event| *event == Event::End(TagEnd::Image)).unwrap_or(0);
+                    let html = self.picture_html(file, &dest_url, &text_of(&events[at + 1..], TagEnd::Image));
+                    events[at..=end].fill(Event::InlineHtml("".into()));
+                    events[at] = Event::InlineHtml(html.into());
+                }
                 Event::Start(Tag::TableRow) => {
                     // A row about a name in code has it as its anchor, such as the code of a problem.
                     if let Some(Event::Code(name)) = events.get(at + 2)
@@ -113,6 +122,20 @@ impl Documentation {
         (body, escaped(&title.unwrap_or_default()))
     }
 
+    /// A picture that a page shows, with its size, so that nothing moves when it comes; or what it shows in words.
+    fn picture_html(self, from: &str, link: &str, words: &str) -> String {
+        let words = escaped(words);
+        let Some((file, bytes)) = file_of(from, link).and_then(|file| Some((file.clone(), self.picture(&file)?))) else {
+            return format!("<em class=\"picture\">Picture: {words}</em>");
+        };
+        let size = size_of_png(bytes).map_or_else(String::new, |[width, height]| format!(" width=\"{width}\" height=\"{height}\""));
+        let dark = file.rsplit_once('.').map(|(name, end)| format!("{name}{DARK}.{end}")).filter(|file| self.picture(file).is_some());
+        let source = dark.map_or_else(String::new, |file| {
+            format!("<source srcset=\"/docs/{}\" media=\"(prefers-color-scheme: dark)\">", escaped(&file))
+        });
+        format!("<picture>{source}<img src=\"/docs/{}\" alt=\"{words}\"{size} loading=\"lazy\"></picture>", escaped(&file))
+    }
+
     /// `/llms.txt`: its links lead to the Markdown.
     fn llms(self) -> String {
         let mut text = String::new();
@@ -126,6 +149,28 @@ impl Documentation {
         }
         text
     }
+}
+
+/// The path of the file that a link in `from` names. `None`: it is outside of the documentation.
+fn file_of(from: &str, path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    if !path.is_empty() {
+        parts.pop();
+        for part in path.split('/') {
+            match part {
+                ".." => _ = parts.pop()?,
+                "." => {}
+                part => parts.push(part),
+            }
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// The width and the height of a PNG, which its first chunk has.
+fn size_of_png(bytes: &[u8]) -> Option<[u32; 2]> {
+    let number = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    if bytes.starts_with(b"\x89PNG") { Some([number(16)?, number(20)?]) } else { None }
 }
 
 /// The words of an element.
@@ -163,7 +208,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// `GET /docs`, `GET /docs/`, `GET /docs/{*page}`: a page, and with `.md` its Markdown.
+/// `GET /docs`, `GET /docs/`, `GET /docs/{*page}`: a page, with `.md` its Markdown, or a picture.
 pub async fn page(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
     let docs = app.documentation;
     let name = match uri.path().trim_start_matches("/docs").trim_matches('/') {
@@ -171,7 +216,11 @@ pub async fn page(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> 
         name => name,
     };
     if let Some(text) = docs.text(name) {
-        return Ok(answer("text/markdown; charset=utf-8", text.to_owned(), &headers));
+        return Ok(answer("text/markdown; charset=utf-8", Bytes::from_static(text.as_bytes()), &headers));
+    }
+    let format = FORMATS.into_iter().find(|(end, _)| name.ends_with(end));
+    if let (Some(bytes), Some((_, format))) = (docs.picture(name), format) {
+        return Ok(answer(format, Bytes::from_static(bytes), &headers));
     }
     let file = format!("{name}.md");
     let text = docs.text(&file).filter(|_| file != SUMMARY).or_else(|| (name == "index").then_some(ABSENT));
@@ -179,16 +228,16 @@ pub async fn page(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> 
         let detail = format!("The documentation has no page {name:?}. /docs/ lists its pages, and /llms.txt their Markdown.");
         return Err(Problem::not_found("no_such_page", detail));
     };
-    Ok(answer("text/html; charset=utf-8", docs.page(&file, text), &headers))
+    Ok(answer("text/html; charset=utf-8", docs.page(&file, text).into(), &headers))
 }
 
 /// `GET /llms.txt`
 pub async fn llms(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
-    answer("text/plain; charset=utf-8", app.documentation.llms(), &headers)
+    answer("text/plain; charset=utf-8", app.documentation.llms().into(), &headers)
 }
 
-fn answer(kind: &'static str, body: String, headers: &HeaderMap) -> Response {
-    let tag = format!("\"{:016x}\"", xxhash_rust::xxh3::xxh3_64(body.as_bytes()));
+fn answer(kind: &'static str, body: Bytes, headers: &HeaderMap) -> Response {
+    let tag = format!("\"{:016x}\"", xxhash_rust::xxh3::xxh3_64(&body));
     let fields = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-cache"), (header::ETAG, &tag)];
     let mut response = match is_known(headers, &tag) {
         true => (StatusCode::NOT_MODIFIED, fields).into_response(),

@@ -62,6 +62,7 @@ pub struct Judgement {
     pub status: bool,
     pub agent: bool,
     pub source: bool,
+    pub owner: bool,
     /// All conditions without a facet.
     pub others: bool,
 }
@@ -70,7 +71,7 @@ impl Judgement {
     /// Whether the run is in the list.
     #[must_use]
     pub const fn is_met(self) -> bool {
-        self.status && self.agent && self.source && self.others
+        self.status && self.agent && self.source && self.owner && self.others
     }
 }
 
@@ -316,7 +317,6 @@ impl RunFilter {
         let usage = run.usage(audience).unwrap_or_default();
         let others = pattern(&self.session, run.session().map(SessionId::as_str))
             && pattern(&self.run, Some(run.run().as_str()))
-            && pattern(&self.owner, run.owner().map(OwnerId::as_str))
             && bounds(&self.cost, usage.cost_nanos)
             && bounds(&self.tokens, usage.tokens())
             && bounds(&self.duration, run.duration())
@@ -325,6 +325,7 @@ impl RunFilter {
             status: self.status.accepts(|status| *status == run.status(audience)),
             agent: pattern(&self.agent, Some(agent_name(run))),
             source: pattern(&self.source, run.source()),
+            owner: pattern(&self.owner, run.owner().map(OwnerId::as_str)),
             others,
         }
     }

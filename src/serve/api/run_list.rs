@@ -163,6 +163,7 @@ pub(super) struct RunTotals {
     status: StatusCounts,
     agents: HashMap<Box<str>, usize>,
     sources: HashMap<Box<str>, usize>,
+    owners: HashMap<Box<str>, usize>,
 }
 
 impl RunTotals {
@@ -170,16 +171,19 @@ impl RunTotals {
         if !judged.others {
             return;
         }
-        let Judgement { status, agent, source, .. } = judged;
+        let Judgement { status, agent, source, owner, .. } = judged;
         self.total += usize::from(judged.is_met());
-        if agent && source {
+        if agent && source && owner {
             self.status.count(run.status(audience));
         }
-        if status && source {
+        if status && source && owner {
             add(&mut self.agents, agent_name(run));
         }
-        if let Some(name) = run.source().filter(|_| status && agent) {
+        if let Some(name) = run.source().filter(|_| status && agent && owner) {
             add(&mut self.sources, name);
+        }
+        if let Some(name) = run.owner().filter(|_| status && agent && source) {
+            add(&mut self.owners, name.as_str());
         }
     }
 
@@ -188,7 +192,8 @@ impl RunTotals {
     }
 
     pub(super) fn to_json(&self) -> Value {
-        let facets = json!({ "status": self.status.to_json(), "agent": largest(&self.agents), "source": largest(&self.sources) });
+        let [agents, sources, owners] = [&self.agents, &self.sources, &self.owners].map(largest);
+        let facets = json!({ "status": self.status.to_json(), "agent": agents, "source": sources, "owner": owners });
         json!({ "total": self.total, "facets": facets })
     }
 }

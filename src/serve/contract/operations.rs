@@ -949,9 +949,9 @@ pub static OPERATIONS: &[Operation] = &[
         .with_summary("The first page of the documentation of this version.")
         .with_responses(DOCUMENTATION),
     Operation::new(Method::GET, "/docs/{*page}", Public, "getDocumentationPage", "page")
-        .with_summary("A page of the documentation of this version, as HTML or as Markdown.")
+        .with_summary("A page of the documentation of this version, as HTML or as Markdown, or one of its pictures.")
         .with_parameters(&[&[DOCUMENTATION_PAGE]])
-        .with_responses(DOCUMENTATION)
+        .with_responses(DOCUMENTATION_FILE)
         .with_problems(&[&[kinds::NO_SUCH_PAGE]]),
     Operation::new(Method::GET, "/llms.txt", Public, "getLlmsText", "page")
         .with_summary("What the documentation has, for programs: links to its pages as Markdown.")
@@ -963,6 +963,20 @@ const DOCUMENTATION: &[ResponseSpec] = &[
         status: 200,
         meaning: "The page.",
         content: &[("text/html", Content::Text), ("text/markdown", Content::Text)],
+    },
+    NOT_MODIFIED,
+];
+
+const DOCUMENTATION_FILE: &[ResponseSpec] = &[
+    ResponseSpec {
+        status: 200,
+        meaning: "The page, or the picture.",
+        content: &[
+            ("text/html", Content::Text),
+            ("text/markdown", Content::Text),
+            ("image/png", Content::Bytes),
+            ("image/svg+xml", Content::Text),
+        ],
     },
     NOT_MODIFIED,
 ];

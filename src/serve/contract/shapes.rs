@@ -208,6 +208,7 @@ fn facets() -> Value {
             "status": counts("By status."),
             "agent": counts("By agent, the 256 of the most runs. Runs that name none count as `default`."),
             "source": counts("By source, the 256 of the most runs. Runs without a known source are not counted."),
+            "owner": counts("By owner, the 256 of the most runs. Runs without an owner are not counted."),
         }),
         json!({}),
     )

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { SseParser } from "../../../web-demo/client/sse.js";
+import { SseParser } from "../../../web-demo/client/sse-fetch.js";
 
 /** Parses chunks in sequence. */
 function parseChunks(...chunks) {

@@ -46,6 +46,7 @@ async fn an_owner_learns_nothing_of_the_runs_of_another_from_pages_totals_and_fa
                 assert!(names(&answer).iter().all(|run| run.starts_with(owner)), "{owner} {filter}: {answer}");
                 assert_eq!((names(&answer).len(), &answer["total"]), (expected, &json!(expected)), "{owner} {filter} {sort}");
                 assert_eq!(answer["facets"]["agent"], json!({ format!("{owner}-agent"): expected }), "{owner} {filter}");
+                assert_eq!(answer["facets"]["owner"], json!({ owner: expected }), "{owner} {filter}");
             }
         }
         let other = if owner == "alice" { "bob" } else { "alice" };
@@ -54,6 +55,13 @@ async fn an_owner_learns_nothing_of_the_runs_of_another_from_pages_totals_and_fa
             assert_eq!((names(&answer), &answer["total"]), (vec![], &json!(0)), "{owner} {filter}");
             assert_eq!(answer["facets"]["status"], json!({}), "{owner} {filter}");
         }
+    }
+    let all = Client::with_token(guarded.client.at, &admin());
+    for (filter, expected) in
+        [("", json!({ "alice": 2, "bob": 5 })), ("agent:bob-agent", json!({ "bob": 5 })), ("owner:a*", json!({ "alice": 2, "bob": 5 }))]
+    {
+        let answer = all.get(&format!("/v1/runs?filter={filter}")).await.ok();
+        assert_eq!(answer["facets"]["owner"], expected, "{filter}: an owner is counted among what meets the other terms");
     }
 }
 

@@ -1,11 +1,14 @@
 /**
- * A model for agents on loopback: the streams of OpenAI's two APIs and of Anthropic's.
+ * A model for agents on loopback, without a key: the streams of OpenAI's two APIs and of Anthropic's.
  *
- * It greets with the number of the user's messages. Asked to delete a file, it calls the tool that can, and then says
- * what came back.
+ *     node examples/fake-model.mjs [--port 8100]
+ *
+ * prints the variables for the terminal of the agent. The model greets with the number of the user's messages. Asked to
+ * delete a file ("Delete a.txt"), it calls the tool that can, and then says what came back.
  */
 
 import { createServer } from "node:http";
+import { parseArgs } from "node:util";
 
 /** How the tools of the agents delete a file, by their names. */
 const TOOLS = {
@@ -111,8 +114,8 @@ function* messagesEvents({ text, call }, model) {
 
 const APIS = { "/responses": [readResponses, responsesEvents], "/chat/completions": [readCompletions, completionsEvents], "/messages": [readMessages, messagesEvents] };
 
-/** Starts the model. `url` has no path; `requests` are the bodies that it got. */
-export async function startModel() {
+/** Starts the model, on a free port unless one is given. `url` has no path; `requests` are the bodies that it got. */
+export async function startModel(port = 0) {
   const requests = [];
   const server = createServer(async (request, response) => {
     const chunks = [];
@@ -128,6 +131,12 @@ export async function startModel() {
     for (const event of events(reply(read(body)), body.model)) response.write(`${event.type ? `event: ${event.type}\n` : ""}data: ${JSON.stringify({ ...event, sequence_number: number++ })}\n\n`);
     response.end(pathname.endsWith("/chat/completions") ? "data: [DONE]\n\n" : "");
   });
-  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  await new Promise((resolve, fail) => server.once("error", fail).listen(port, "127.0.0.1", resolve));
   return { url: `http://127.0.0.1:${server.address().port}`, requests, stop: () => new Promise((resolve) => (server.closeAllConnections(), server.close(resolve))) };
+}
+
+if (import.meta.main ?? process.argv[1] === import.meta.filename) {
+  const { values } = parseArgs({ options: { port: { type: "string", default: "8100" } } });
+  const { url } = await startModel(Number(values.port));
+  console.log(`export OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=fake\nexport ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=fake`);
 }

@@ -8,7 +8,7 @@
 
 use crate::log::Mark;
 use lsm_tree::compaction::Leveled;
-use lsm_tree::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy};
+use lsm_tree::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, PartitioningPolicy, PinningPolicy};
 use lsm_tree::{
     AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, IterGuardImpl, KvSeparationOptions, Result, SeqNo,
     SequenceNumberCounter, Slice,
@@ -138,9 +138,15 @@ impl Trees {
             let path = dir.join(name.as_str());
             // The engine's own idea of what is visible would let a reader see half of a batch: it moves with the engine's
             // maintenance. This store keeps its own.
+            // A table of small entries has a filter of megabytes. As one block it would be too large for the cache, and each
+            // read of the table would read it from its file. Tables of earlier versions have it as one block: it stays in memory.
             let config = Config::new(&path, next.clone(), SequenceNumberCounter::default())
                 .use_cache(cache.clone())
                 .use_descriptor_table(Some(files.clone()))
+                .filter_block_partitioning_policy(PartitioningPolicy::all(true))
+                .index_block_partitioning_policy(PartitioningPolicy::all(true))
+                .filter_block_pinning_policy(PinningPolicy::all(true))
+                .index_block_pinning_policy(PinningPolicy::all(true))
                 .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4));
             let config = match name {
                 // Reads use ranges and existing positions, so a filter would never reject one.
@@ -411,5 +417,43 @@ impl Snapshot<'_> {
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         self.trees.unregister(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes that this thread has read from files.
+    fn read_bytes() -> u64 {
+        let counters = std::fs::read_to_string("/proc/thread-self/io").expect("Linux counts what a thread reads");
+        counters.lines().find_map(|line| line.strip_prefix("rchar: ")).expect("the counter").parse().expect("a number")
+    }
+
+    #[test]
+    #[cfg_attr(not(target_os = "linux"), ignore = "no other system counts what a thread reads")]
+    fn a_read_of_a_table_of_many_entries_does_not_read_its_whole_filter() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Trees::open(dir.path()).map_err(|(_, error)| error).unwrap();
+        let key = |n: u64| n.to_be_bytes().repeat(2);
+        let trees = open();
+        for part in 0..5 {
+            let mut batch = Batch::derived();
+            for n in 0..40_000 {
+                batch.insert(TreeName::State, key(n * 5 + part), b"an entry".to_vec());
+            }
+            trees.write(batch);
+            trees.seal(Mark::default());
+            trees.write_sealed().unwrap();
+        }
+        trees.compact(|| false).unwrap();
+        drop(trees);
+        let trees = open();
+        for n in [7, 100_000, 199_999] {
+            let before = read_bytes();
+            assert_eq!(&*trees.snapshot().get(TreeName::State, &key(n)).unwrap().unwrap(), b"an entry");
+            let read = read_bytes() - before;
+            assert!(read < 32 << 10, "the read of one entry reads {read} bytes");
+        }
     }
 }

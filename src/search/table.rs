@@ -17,7 +17,7 @@ use super::parts::AudienceSet;
 use super::words::WordQuery;
 use crate::log::LogKind;
 use lsm_tree::compaction::Leveled;
-use lsm_tree::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy};
+use lsm_tree::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, PartitioningPolicy};
 use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, Config, Guard, SeqNo, SequenceNumberCounter};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -105,6 +105,7 @@ impl Table {
             .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
             .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
             .filter_policy(FilterPolicy::disabled())
+            .index_block_partitioning_policy(PartitioningPolicy::all(true))
             .open()?;
         next.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |last| last + 1));
         let mut progress = Progress { form: FORM, ..Progress::default() };

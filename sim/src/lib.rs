@@ -9,5 +9,6 @@ pub mod client;
 pub mod disk;
 pub mod model;
 pub mod plan;
+pub mod planted;
 pub mod simulation;
 pub mod world;

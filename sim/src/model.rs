@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub struct Model {
     facts: BTreeMap<String, Fact>,
-    /// The envelopes that somebody has seen, by log and epoch, audience and sequence.
+    /// The envelopes that a client has seen, by log, audience and sequence.
     seen: BTreeMap<(String, usize, u64), Value>,
     decisions: BTreeMap<String, Decision>,
     erased: BTreeSet<String>,
@@ -40,6 +40,8 @@ enum FactState {
     Sent,
     /// It is stored, between these sequences if the receipt said so.
     Acknowledged(Option<(u64, u64)>),
+    /// It was stored, and may not show again.
+    Erased,
 }
 
 struct Decision {
@@ -103,7 +105,7 @@ impl Model {
         for (token, n) in tokens.iter().zip(0..) {
             let fact = self.facts.get_mut(*token).expect("a fact that is acknowledged is known");
             let within = range.filter(|_| n >= duplicates);
-            if !matches!(fact.state, FactState::Acknowledged(_)) {
+            if matches!(fact.state, FactState::Unsent | FactState::Sent) {
                 fact.state = FactState::Acknowledged(within);
             }
         }
@@ -121,9 +123,30 @@ impl Model {
         }
     }
 
-    /// Records that a run is erased: from now on none of it may show.
-    pub fn erased(&mut self, run: &str) {
+    /// Records that a run is being erased. What had no answer before may still begin it again.
+    pub fn erases(&mut self, run: &str) {
         self.erased.insert(run.to_owned());
+    }
+
+    /// Records that a run is erased: what was acknowledged before the request may not show again.
+    pub fn erased(&mut self, run: &str, before: &[String]) {
+        for token in before {
+            self.facts.get_mut(token).expect("it was acknowledged").state = FactState::Erased;
+        }
+        self.seen.retain(|(log, ..), _| log != run);
+    }
+
+    /// Whether a fact was erased.
+    #[must_use]
+    pub fn is_erased_fact(&self, token: &str) -> bool {
+        self.facts.get(token).is_some_and(|fact| fact.state == FactState::Erased)
+    }
+
+    /// The acknowledged facts of a run.
+    #[must_use]
+    pub fn acknowledged_of(&self, run: &str) -> Vec<String> {
+        let of_run = self.facts.iter().filter(|(_, fact)| fact.run == run);
+        of_run.filter(|(_, fact)| matches!(fact.state, FactState::Acknowledged(_))).map(|(token, _)| token.clone()).collect()
     }
 
     /// Whether a run is erased.
@@ -139,7 +162,7 @@ impl Model {
             let why = match fact.state {
                 _ if fact.audience > audience => "is not for its audience",
                 FactState::Unsent => "was never sent",
-                _ if self.erased.contains(&fact.run) => "was erased",
+                FactState::Erased => "was erased",
                 _ => continue,
             };
             self.violations.push(format!("{to} ({}) got {token}, which {why}", AUDIENCES[audience]));
@@ -148,6 +171,9 @@ impl Model {
 
     /// Checks an envelope that a reader got against what others got.
     pub fn seen(&mut self, to: &str, log: &str, audience: usize, event: &Value) {
+        if self.erased.contains(log) {
+            return;
+        }
         let Some(sequence) = event["sequence"].as_u64() else {
             return self.violation(format!("{to} got an envelope without a sequence: {event}"));
         };
@@ -186,6 +212,7 @@ impl Model {
                     wrong.push(format!("{run}: {token} is envelope {place}, and its receipt says {first} to {end}"));
                 }
                 (FactState::Unsent, _) => wrong.push(format!("{run} has {token}, which was never sent")),
+                (FactState::Erased, _) => unreachable!("an erased run is not checked"),
                 (_, [_]) => {}
                 (_, _) => wrong.push(format!("{run}: {token} is there {} times, at {places:?}", places.len())),
             }
@@ -290,7 +317,7 @@ impl Model {
                 }
             };
             if decision.settled.as_deref().is_some_and(|settled| settled != status) {
-                wrong.push(format!("the decision {id} is {status}, and its owner was told {:?}", decision.settled));
+                wrong.push(format!("the decision {id} is {status}, and its owner got the answer {:?}", decision.settled));
             }
             let is_over = matches!(status, "acked" | "nacked") || status == "expired" && decision.is_applied;
             if !is_over {
@@ -349,8 +376,12 @@ impl Picture {
     /// Applies a frame.
     pub fn apply(&mut self, frame: &Value, model: &mut Model) {
         let text = frame.to_string();
-        model.shown(&self.name, self.audience, &text);
         let id = frame["runId"].as_str().or(frame["sessionId"].as_str()).unwrap_or_default();
+        // What is on its way to a reader when its run is erased may still arrive.
+        if model.is_erased(id) {
+            return;
+        }
+        model.shown(&self.name, self.audience, &text);
         let (kind, is_events) = (frame["frame"].as_str().unwrap_or_default(), self.is_events);
         let log = self.logs.entry(id.to_owned()).or_default();
         let number = |name: &str| frame[name].as_u64();

@@ -46,6 +46,8 @@ pub struct FactPlan {
 pub struct QuestionPlan {
     pub run: usize,
     pub action: String,
+    /// The token of the fact that asks.
+    pub token: String,
 }
 
 /// A reader.
@@ -168,7 +170,7 @@ fn main_producer(chance: &mut Chance, run: usize, questions: &mut Vec<QuestionPl
         facts.push(match chance.in_range(0..8) {
             0 => {
                 let action = format!("r{run}-q{n}");
-                questions.push(QuestionPlan { run, action: action.clone() });
+                questions.push(QuestionPlan { run, action: action.clone(), token: format!("<{name}.{n}>") });
                 plain(n, 0, json!({"type": "action.required", "actionId": action,
                     "payload": {"kind": "tool_approval", "title": format!("May I do {n}?")}}))
             }

@@ -186,7 +186,11 @@ async fn follow_schedule(
                 let world = world.clone();
                 tokio::task::spawn_local(async move { drop(pages(&world, &run_name(run), audience).await) });
             }
-            Step::Erase { run } => drop(world.erasures.borrow_mut().insert(run)),
+            Step::Erase { run } => {
+                let of_run = world.plan.producers.iter().zip(&world.producers).filter(|(plan, _)| plan.run == run);
+                of_run.for_each(|(_, producer)| producer.is_refused.set(true));
+                world.erasures.borrow_mut().insert(run);
+            }
             Step::Clock { ms } => {
                 *wall_ms += ms;
                 simulation::step_wall_clock(ms);
@@ -284,17 +288,26 @@ async fn check(world: &Rc<World>, runs: &[String]) {
             reader.picture.borrow().check(run, &activities["activities"], &events[plan.audience], &mut model);
         }
     }
+    let attention = world.get("/v1/attention?audience=internal&limit=100").await.unwrap_or_default();
     for run in (0..world.plan.runs).map(run_name).filter(|run| !runs.contains(run)) {
-        for of in ["events", "activities", "controls"] {
+        for of in ["events", "activities"] {
             let answer = world.request("GET", &format!("/v1/runs/{run}/{of}?audience=internal"), &[], String::new()).await;
-            if !answer.as_ref().is_some_and(|answer| matches!(answer.status, 404 | 410)) {
+            // What was on its way when it was erased begins the run again.
+            let is_anew = answer.as_ref().is_some_and(|answer| answer.status == 200 && answer.text.contains('<'));
+            if !is_anew && !answer.as_ref().is_some_and(|answer| matches!(answer.status, 404 | 410)) {
                 world.violation(format!("{run} is erased, and its {of} are {answer:?}"));
             }
+            world.model.borrow_mut().shown("a page", 2, &answer.map_or_else(String::new, |answer| answer.text));
         }
     }
-    let attention = world.get("/v1/attention?audience=internal").await.unwrap_or_default();
-    if attention["total"].as_u64() != Some(0) {
-        world.violation(format!("all runs have ended, and these actions are pending: {attention}"));
+    let text = attention.to_string();
+    world.model.borrow_mut().shown("the list of pending actions", 2, &text);
+    for question in &world.plan.questions {
+        let (run, token) = (run_name(question.run), format!("\"{}\"", question.action));
+        let is_gone = runs.contains(&run) || world.model.borrow().is_erased_fact(&question.token);
+        if is_gone && text.contains(&token) {
+            world.violation(format!("{run} has ended or is erased, and its question {token} is pending: {text}"));
+        }
     }
     let path = format!("/v1/sessions/{SESSION}/events?audience=internal");
     if !runs.is_empty() && world.get(&path).await.is_none() {

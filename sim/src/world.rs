@@ -416,10 +416,10 @@ impl World {
                 self.changed.notified().await;
                 continue;
             };
+            let known = self.model.borrow().acknowledged_of(&run_name(run));
+            self.model.borrow_mut().erases(&run_name(run));
             match self.request("DELETE", &format!("/v1/runs/r{run}"), &[], String::new()).await {
-                Some(Answer { status: 204 | 410, .. }) => self.model.borrow_mut().erased(&run_name(run)),
-                // Nothing was written yet.
-                Some(Answer { status: 404, .. }) => {}
+                Some(Answer { status: 204 | 404 | 410, .. }) => self.model.borrow_mut().erased(&run_name(run), &known),
                 Some(answer) if answer.status < 500 => self.violation(format!("r{run} is not erased: {} {}", answer.status, answer.text)),
                 _ => {
                     self.back_off().await;
@@ -455,6 +455,9 @@ impl World {
         let text = |name: &str| control[name].as_str().unwrap_or_default();
         let (id, run, action) = (text("controlId"), text("runId"), text("actionId"));
         let attempt = control["attempt"].as_u64().unwrap_or(0);
+        if self.is_erased(run) {
+            return None;
+        }
         let has_reported = self.worker.reports.borrow().contains_key(id);
         match self.worker.mood.get() {
             // It takes so long that its lease may end.

@@ -4,6 +4,7 @@ use super::attempt::AttemptStarts;
 use super::pending::{Commit, InFlight};
 use super::questions::Questions;
 use super::rows::{EncodedRows, FullAppend};
+use crate::environment::sabotage;
 use crate::environment::Environment;
 use crate::guard::Guard;
 use crate::log::agent_memory::{AGENT_MEMORY_KEY_PREFIX, AgentMemory};
@@ -395,7 +396,9 @@ impl LogWriter {
                 self.summary.extension.bytes += rows.bytes() as u64;
             }
             state.push((Bytes::from_static(META), Some(self.summary.save())));
-            state.extend(self.take_pending_changed());
+            if !sabotage::is(12) {
+                state.extend(self.take_pending_changed());
+            }
             if self.summary.figures != self.figures_saved {
                 self.figures_saved.clone_from(&self.summary.figures);
                 state.extend(self.figures_saved.iter().map(|figures| (Bytes::from_static(FIGURES), Some(figures.save()))));
@@ -420,7 +423,7 @@ impl LogWriter {
             let speakers = self.ledger.speakers.take_changed();
             state.extend(speakers.map(|(of, agent)| set(format!("{SPEAKER_KEY_PREFIX}{of}"), agent.as_str().into())));
             state.extend(self.ledger.take_changed().into_iter().map(|(key, byte)| set(format!("t:{key}"), vec![byte])));
-            for id in std::mem::take(&mut self.controls_changed) {
+            for id in std::mem::take(&mut self.controls_changed).into_iter().filter(|_| !sabotage::is(34)) {
                 let saved = self.controls.get(&id).map(to_json);
                 state.push((Bytes::from(format!("{CONTROL_KEY_PREFIX}{id}")), saved));
             }
@@ -434,7 +437,7 @@ impl LogWriter {
                 state.push((Bytes::from(memory.key()), Some(to_json(memory))));
             }
             state.extend(std::mem::take(&mut self.server_entries).into_iter().map(|change| (change.key, change.value)));
-            if let Some((id, numbering)) = producer {
+            if let Some((id, numbering)) = producer.filter(|_| !sabotage::is(11)) {
                 state.push(set(format!("p:{id}"), stored::save(&numbering)));
             }
         }

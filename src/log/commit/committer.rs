@@ -5,6 +5,7 @@ use super::leadership::Leadership;
 use super::open_logs::OpenLogs;
 use super::orderer::{Follow, OrderedGroup, Orderer};
 use super::tail::{InFlightGuard, Log};
+use crate::environment::sabotage;
 use crate::environment::threads::Signal;
 use crate::log::journal::Journal;
 use crate::log::summary::Summary;
@@ -324,6 +325,9 @@ impl<J: Journal> Committer<J> {
                 let _ = ack.send(Err(StoreError::Unconfirmed));
             }
         });
+        if sabotage::is(2) {
+            waiting.iter_mut().for_each(|(.., ack, _)| answer(ack, Ok(())));
+        }
         let (follower, ordered) = (self.orderer.follow(), ordered.await);
         self.counts.commits.observe(begun.elapsed());
         self.counts.appends.add(count as u64);
@@ -361,7 +365,7 @@ impl<J: Journal> Committer<J> {
                 Err(conflict(&log))
             } else {
                 if !own.is_empty() && follower.applier.append(&log, own, summary, &mut moved) {
-                    done.moved.push(log.clone());
+                    done.moved.extend((!sabotage::is(3)).then(|| log.clone()));
                 }
                 if log.reaches_growth_mark(last) {
                     done.grown.push(log);

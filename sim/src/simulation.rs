@@ -23,6 +23,8 @@ use tokio::time::{Instant, sleep};
 
 /// The most time that anything takes once the faults have stopped.
 const SETTLED_WITHIN: Duration = Duration::from_secs(300);
+/// The time within which the node notices what failed before the faults stopped, in milliseconds.
+const FAILURES_WITHIN_MS: u64 = 1000;
 /// The time between two looks at what has to come about.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// The time at which every simulation begins, in seconds since 1970.
@@ -77,7 +79,7 @@ pub fn simulate(plan: Plan, steps: Vec<Timed>, fault: u32) -> Outcome {
         };
         drop(runtime);
         simulation::end();
-        world.begun.set((now, Instant::now()));
+        world.begun.set((now, None));
         match end {
             End::Checked => break,
             End::Crashed(how) => world.note(&format!("the node crashed: {how:?}")),
@@ -102,7 +104,7 @@ pub fn simulate(plan: Plan, steps: Vec<Timed>, fault: u32) -> Outcome {
 /// A life of the node, from its start to its end.
 async fn live(world: &Rc<World>, seed: u64, next: &mut usize, wall_ms: &mut i64) -> End {
     let (at, _) = world.begun.get();
-    world.begun.set((at, Instant::now()));
+    world.begun.set((at, Some(Instant::now())));
     let ms = BEGIN_SECONDS * 1000 + at as i64 + *wall_ms;
     let wall = jiff::Timestamp::from_millisecond(ms).expect("the time is in range");
     simulation::begin(seed, wall);
@@ -125,7 +127,8 @@ async fn live(world: &Rc<World>, seed: u64, next: &mut usize, wall_ms: &mut i64)
         biased;
         how = world.disk.crashed() => End::Crashed(how),
         ended = server.run_on(sockets, async { drop(stopped.await) }) => {
-            if *next >= world.steps.len() && stop.is_some() {
+            let is_healed = world.healed_at.get().is_some_and(|at| world.now() > at + FAILURES_WITHIN_MS);
+            if is_healed && stop.is_some() {
                 world.violation(format!("the node stopped without a fault: {ended:?}"));
                 return End::Checked;
             }
@@ -135,6 +138,7 @@ async fn live(world: &Rc<World>, seed: u64, next: &mut usize, wall_ms: &mut i64)
             follow_schedule(world, next, wall_ms, &mut stop).await;
             world.note("the faults stop");
             world.disk.heal();
+            world.healed_at.set(world.healed_at.get().or(Some(world.now())));
             world.cut_after.set(0);
             settle(world).await;
         } => End::Checked,

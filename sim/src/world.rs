@@ -44,8 +44,11 @@ pub struct World {
     pub cut_after: Cell<u64>,
     /// The node, while it runs.
     pub node: RefCell<Option<UnboundedSender<DuplexStream>>>,
-    /// The time at which this life of the node began, on the simulation's clock and on tokio's.
-    pub begun: Cell<(u64, Instant)>,
+    /// The time at which this life of the node began, on the simulation's clock and on tokio's; that is `None` between
+    /// two lives.
+    pub begun: Cell<(u64, Option<Instant>)>,
+    /// When the faults stopped.
+    pub healed_at: Cell<Option<u64>>,
     pub trace: RefCell<Vec<String>>,
     pub requests: Cell<u64>,
 }
@@ -118,7 +121,8 @@ impl World {
             changed: Notify::new(),
             cut_after: Cell::new(0),
             node: RefCell::new(None),
-            begun: Cell::new((0, Instant::now())),
+            begun: Cell::new((0, None)),
+            healed_at: Cell::new(None),
             trace: RefCell::default(),
             requests: Cell::new(0),
             plan,
@@ -130,7 +134,7 @@ impl World {
     #[must_use]
     pub fn now(&self) -> u64 {
         let (at, begun) = self.begun.get();
-        at + begun.elapsed().as_millis() as u64
+        at + begun.map_or(0, |begun| begun.elapsed().as_millis() as u64)
     }
 
     /// Adds a line to the trace.

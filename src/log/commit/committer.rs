@@ -318,6 +318,9 @@ impl<J: Journal> Committer<J> {
             appends.extend(own);
             waiting.push((count, last, log, summary, chain, index, Some(ack), in_flight));
         }
+        if sabotage::is(2) {
+            waiting.iter_mut().for_each(|(.., ack, _)| answer(ack, Ok(())));
+        }
         let (begun, count) = (Instant::now(), appends.len());
         let ordered = self.answered(self.orderer.append(appends, &follows), || {
             for ack in waiting.iter_mut().filter_map(|(.., ack, _)| ack.take()) {
@@ -325,9 +328,6 @@ impl<J: Journal> Committer<J> {
                 let _ = ack.send(Err(StoreError::Unconfirmed));
             }
         });
-        if sabotage::is(2) {
-            waiting.iter_mut().for_each(|(.., ack, _)| answer(ack, Ok(())));
-        }
         let (follower, ordered) = (self.orderer.follow(), ordered.await);
         self.counts.commits.observe(begun.elapsed());
         self.counts.appends.add(count as u64);

@@ -149,7 +149,7 @@ pub fn of_seed(seed: u64) -> (Plan, Vec<Timed>) {
 fn text(chance: &mut Chance, name: &str, n: u64) -> FactPlan {
     let audience = chance.in_range(0..3) as usize;
     let token = format!("<{name}.{n}>");
-    let words = "word ".repeat(chance.in_range(0..60) as usize);
+    let words = "word ".repeat(chance.in_range(0..20) as usize);
     let fact = json!({"type": "text.delta", "messageId": format!("{name}-{}", AUDIENCES[audience]),
         "audience": AUDIENCES[audience], "payload": {"text": format!("{token} {words}")}});
     FactPlan { token, audience, fact }

@@ -11,12 +11,12 @@ impl Chance {
     #[must_use]
     pub fn new(seed: u64, purpose: u64) -> Self {
         let mut chance = Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ purpose.wrapping_mul(0x9fb2_1c65_1e98_df25));
-        chance.next();
+        chance.bits();
         chance
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -25,12 +25,12 @@ impl Chance {
 
     /// A number of a range that is not empty.
     pub fn in_range(&mut self, range: Range<u64>) -> u64 {
-        range.start + self.next() % (range.end - range.start)
+        range.start + self.bits() % (range.end - range.start)
     }
 
     /// Whether something happens that happens once in `times`.
     pub fn once_in(&mut self, times: u64) -> bool {
-        self.next().is_multiple_of(times)
+        self.bits().is_multiple_of(times)
     }
 
     /// One of these.

@@ -129,6 +129,7 @@ impl Disk {
     }
 
     /// What the disk did since the last call, for the trace.
+    #[must_use]
     pub fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().notes)
     }

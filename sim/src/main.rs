@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         }
         failed += 1;
         println!("seed {seed} fails:");
-        outcome.violations.iter().take(5).for_each(|violation| println!("  {violation}"));
+        outcome.violations.iter().take(5).for_each(|violation| println!("  {violation:.500}"));
         if failed == 1 {
             let (plan, steps) = of_seed(seed);
             let shortest = minimise(&plan, &steps, fault);

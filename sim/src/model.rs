@@ -53,8 +53,8 @@ struct Decision {
     attempt: u64,
     /// The status that the server answered to its owner.
     settled: Option<String>,
-    /// Whether the worker has reported its outcome.
-    is_applied: bool,
+    /// Whether the worker has sent its report of the outcome.
+    is_reported: bool,
 }
 
 /// An envelope as the end shows it.
@@ -119,7 +119,9 @@ impl Model {
         let most = self.facts.values().filter(of).filter(|fact| fact.state != FactState::Unsent);
         let most = most.map(|fact| fact.number + 1).max().unwrap_or(0);
         if !(least..=most).contains(&expected) {
-            self.violation(format!("{producer} has {least} facts acknowledged and {most} sent, and the server expects {expected}"));
+            self.violation(format!(
+                "{producer} has {least} facts acknowledged and {most} sent, and the server expects {expected}"
+            ));
         }
     }
 
@@ -230,9 +232,13 @@ impl Model {
             }
         }
         for (audience, events) in events.iter().enumerate() {
-            for ((_, _, sequence), event) in self.seen.range((run.to_owned(), audience, 0)..=(run.to_owned(), audience, u64::MAX)) {
+            for ((_, _, sequence), event) in self.seen.range((run.to_owned(), audience, 0)..=(run.to_owned(), audience, u64::MAX))
+            {
                 if events.get(sequence) != Some(event) {
-                    wrong.push(format!("{run}: envelope {sequence} for {} was seen, and is now another or gone: {event}", AUDIENCES[audience]));
+                    wrong.push(format!(
+                        "{run}: envelope {sequence} for {} was seen, and is now another or gone: {event}",
+                        AUDIENCES[audience]
+                    ));
                 }
             }
         }
@@ -249,7 +255,7 @@ impl Model {
             is_accepted: false,
             attempt: 0,
             settled: None,
-            is_applied: false,
+            is_reported: false,
         });
     }
 
@@ -284,10 +290,10 @@ impl Model {
         self.violation(format!("the decision {id} reached its owner {what}: {control}"));
     }
 
-    /// Records that the worker's report of a decision is acknowledged.
-    pub fn decision_applied(&mut self, id: &str) {
+    /// Records that the worker sends its report of a decision.
+    pub fn decision_reported(&mut self, id: &str) {
         if let Some(decision) = self.decisions.get_mut(id) {
-            decision.is_applied = true;
+            decision.is_reported = true;
         }
     }
 
@@ -319,11 +325,11 @@ impl Model {
             if decision.settled.as_deref().is_some_and(|settled| settled != status) {
                 wrong.push(format!("the decision {id} is {status}, and its owner got the answer {:?}", decision.settled));
             }
-            let is_over = matches!(status, "acked" | "nacked") || status == "expired" && decision.is_applied;
+            let is_over = matches!(status, "acked" | "nacked") || status == "expired" && decision.is_reported;
             if !is_over {
                 wrong.push(format!("the decision {id} never reached its question: it is {status}"));
             }
-            if status == "acked" || decision.is_applied {
+            if status == "acked" || decision.is_reported {
                 taken.entry(&decision.action).or_default().push(id);
             }
         }
@@ -345,7 +351,9 @@ fn joined(value: &Value) -> Value {
             chunks.iter().filter_map(Value::as_str).collect::<String>().into()
         }
         Value::Array(items) => items.iter().map(joined).collect(),
-        Value::Object(members) => members.iter().map(|(name, value)| (name.clone(), joined(value))).collect::<serde_json::Map<_, _>>().into(),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| (name.clone(), joined(value))).collect::<serde_json::Map<_, _>>().into()
+        }
         value => value.clone(),
     }
 }
@@ -457,7 +465,8 @@ impl Picture {
             for (key, content) in &listed {
                 match log.activities.get(key) {
                     Some(own) if joined(own) == joined(content) => {}
-                    own => model.violation(format!("{} has another {key:?} of {run} than the server: {own:?}, not {content}", self.name)),
+                    own => model
+                        .violation(format!("{} has another {key:?} of {run} than the server: {own:?}, not {content}", self.name)),
                 }
             }
             for key in log.activities.keys().filter(|key| !listed.contains_key(key)) {

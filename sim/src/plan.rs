@@ -171,10 +171,18 @@ fn main_producer(chance: &mut Chance, run: usize, questions: &mut Vec<QuestionPl
             0 => {
                 let action = format!("r{run}-q{n}");
                 questions.push(QuestionPlan { run, action: action.clone(), token: format!("<{name}.{n}>") });
-                plain(n, 0, json!({"type": "action.required", "actionId": action,
-                    "payload": {"kind": "tool_approval", "title": format!("May I do {n}?")}}))
+                plain(
+                    n,
+                    0,
+                    json!({"type": "action.required", "actionId": action,
+                    "payload": {"kind": "tool_approval", "title": format!("May I do {n}?")}}),
+                )
             }
-            1 => plain(n, 0, json!({"type": "tool.started", "toolCallId": call, "payload": {"toolName": "search", "input": {"n": n}}})),
+            1 => plain(
+                n,
+                0,
+                json!({"type": "tool.started", "toolCallId": call, "payload": {"toolName": "search", "input": {"n": n}}}),
+            ),
             2 => plain(n, 2, json!({"type": "diagnostic.note", "payload": {"n": n}})),
             _ => text(chance, &name, n),
         });

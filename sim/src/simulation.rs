@@ -1,6 +1,5 @@
 //! One simulation: the lives of a node, one after another, the schedule of faults, and the checks at the end.
 
-use crate::chance::Chance;
 use crate::disk::{Crash, Disk, FaultyJournal};
 use crate::model;
 use crate::plan::{AUDIENCES, Plan, Step, Timed, of_seed, run_name};
@@ -376,10 +375,4 @@ pub fn minimise(plan: &Plan, steps: &[Timed], fault: u32) -> Vec<Timed> {
         size = if size == 1 { 0 } else { size.div_ceil(2) };
     }
     shortest
-}
-
-/// A number that differs between the seeds of a range, for callers that spread work.
-#[must_use]
-pub fn mix(seed: u64) -> u64 {
-    Chance::new(seed, 9).next()
 }

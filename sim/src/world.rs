@@ -269,8 +269,7 @@ impl World {
     async fn refused(&self, n: usize, answer: Option<Answer>) {
         let run = run_name(self.plan.producers[n].run);
         match answer {
-            None => {}
-            Some(Answer { status: 408 | 429 | 500..=599, .. }) => {}
+            None | Some(Answer { status: 408 | 429 | 500..=599, .. }) => {}
             Some(_) if self.is_erased(&run) => self.producers[n].is_refused.set(true),
             Some(answer) => self.violation(format!("{run} refused facts: {} {}", answer.status, answer.text)),
         }
@@ -424,7 +423,9 @@ impl World {
             self.model.borrow_mut().erases(&run_name(run));
             match self.request("DELETE", &format!("/v1/runs/r{run}"), &[], String::new()).await {
                 Some(Answer { status: 204 | 404 | 410, .. }) => self.model.borrow_mut().erased(&run_name(run), &known),
-                Some(answer) if answer.status < 500 => self.violation(format!("r{run} is not erased: {} {}", answer.status, answer.text)),
+                Some(answer) if answer.status < 500 => {
+                    self.violation(format!("r{run} is not erased: {} {}", answer.status, answer.text))
+                }
                 _ => {
                     self.back_off().await;
                     continue;
@@ -476,18 +477,15 @@ impl World {
         let (number, fact) = self.report(id, run, action, text("control"));
         let token = format!("<{run}.worker.{number}>");
         self.model.borrow_mut().sent(&[&token]);
-        let headers = [
-            ("producer-id", format!("{run}.worker")),
-            ("producer-epoch", "0".to_owned()),
-            ("producer-seq", number.to_string()),
-        ];
+        self.model.borrow_mut().decision_reported(id);
+        let headers =
+            [("producer-id", format!("{run}.worker")), ("producer-epoch", "0".to_owned()), ("producer-seq", number.to_string())];
         let path = format!("/v1/runs/{run}/facts");
         let answer = self.request("POST", &path, &headers, json!([fact]).to_string()).await?;
         if answer.status != 200 {
             return None;
         }
         self.model.borrow_mut().acknowledged(&[&token], &answer.json());
-        self.model.borrow_mut().decision_applied(id);
         self.answer(id, "ack", &json!({"lease": control["lease"]})).await
     }
 

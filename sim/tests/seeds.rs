@@ -60,7 +60,9 @@ fn no_seed_of_the_gate_breaks_a_promise() {
     });
     let ((time, lives, requests), real) = (sums.into_inner().expect("no thread panicked"), begun.elapsed());
     let times = time.as_secs_f64() / real.as_secs_f64();
-    println!("{seeds} seeds in {real:.1?}: {time:.0?} simulated, {times:.0} times real time, {lives} lives, {requests} connections");
+    println!(
+        "{seeds} seeds in {real:.1?}: {time:.0?} simulated, {times:.0} times real time, {lives} lives, {requests} connections"
+    );
     let mut failed = failed.into_inner().expect("no thread panicked");
     failed.sort();
     let Some((seed, violations)) = failed.first() else { return };

@@ -30,8 +30,8 @@ pub use due::ACTION_EXPIRED;
 pub use listing::{list, list_entry};
 pub use quorum::REJECTED;
 
-use crate::environment::sabotage;
 use crate::environment::Environment;
+use crate::environment::sabotage;
 use crate::guard::redact_text;
 use crate::ingest::{BeginOwner, Ingest, Quota, QuotaExceeded, ServerAppend, WriteScope, WriteTarget, WriterView};
 use crate::log::commit::{Logs, Summary};
@@ -602,7 +602,8 @@ impl Controls {
             control: record.control.clone(),
             targets,
             redacted: record.redacted && whole.is_none(),
-            value: with_option(whole.or_else(|| record.value.clone()), record.chosen_option.as_deref()).filter(|_| !sabotage::is(24)),
+            value: with_option(whole.or_else(|| record.value.clone()), record.chosen_option.as_deref())
+                .filter(|_| !sabotage::is(24)),
             supersedes: record.supersedes.clone(),
             attempt: record.attempt,
             created_at: format_timestamp(record.created_at),

@@ -23,6 +23,7 @@ pub fn spawn_thread(name: &str, work: impl AsyncFnOnce() + Send + 'static) {
 }
 
 /// Starts a thread that takes work off its caller. `None`: the caller has to do the work itself.
+#[must_use]
 pub fn spawn_helper<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Option<JoinHandle<T>> {
     #[cfg(feature = "simulation")]
     if super::simulation::is_active() {
@@ -32,6 +33,7 @@ pub fn spawn_helper<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Se
 }
 
 /// Runs work that may block where it delays no task.
+#[must_use]
 pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> task::JoinHandle<T> {
     #[cfg(feature = "simulation")]
     if super::simulation::is_active() {

@@ -1,9 +1,9 @@
 //! A view's ring: the newest frames, encoded once, as chunks that readers share.
 
 use super::Filter;
-use crate::environment::sabotage;
 use crate::encode::encoded::{EncodedFrames, FrameBuffer, FrameTag};
 use crate::encode::native::Encoder;
+use crate::environment::sabotage;
 use crate::log::commit::Tail;
 use crate::log::row::Row;
 use crate::model::{Audience, Epoch, Sequence};
@@ -272,8 +272,10 @@ impl Ring {
         }
         loop {
             let since = at.known;
-            let is_due =
-                |activity: &Activity| activity.sequence.0 > since.0 + u64::from(sabotage::is(17)) && filter.is_none_or(|filter| filter.accepts_activity(activity));
+            let is_due = |activity: &Activity| {
+                activity.sequence.0 > since.0 + u64::from(sabotage::is(17))
+                    && filter.is_none_or(|filter| filter.accepts_activity(activity))
+            };
             for activity in &activities[at.next..] {
                 if out.len() >= at.page_bytes {
                     break;

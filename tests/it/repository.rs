@@ -444,7 +444,8 @@ const TEST_FEATURES: [&str; 3] = ["sabotage", "simulation", "test-clock"];
 /// What each feature of a manifest enables.
 fn features(manifest: &str) -> BTreeMap<String, Vec<String>> {
     let table: toml::Table = manifest.parse().expect("the manifest is TOML");
-    let enabled = |list: &toml::Value| list.as_array().into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
+    let enabled =
+        |list: &toml::Value| list.as_array().into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
     table["features"].as_table().expect("features").iter().map(|(name, list)| (name.clone(), enabled(list))).collect()
 }
 

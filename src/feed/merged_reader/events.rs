@@ -4,8 +4,8 @@
 //! earliest append, over and over. It reads a page of a log when that log comes first, and each page once.
 
 use super::{Load, MemberLog, MergedReader};
-use crate::environment::sabotage;
 use crate::encode::encoded::FrameBuffer;
+use crate::environment::sabotage;
 use crate::feed::merged::{ALL_ROWS, order_position};
 use crate::feed::{Filter, Frames, PAGE};
 use crate::log::row::{Row, Rows};

@@ -1,7 +1,7 @@
 //! One log: its tail, its newest rows, its watchers, and the last activity of its producers.
 
-use crate::environment::sabotage;
 use crate::environment;
+use crate::environment::sabotage;
 use crate::log::moves::{Follower, Moves};
 use crate::log::summary::Summary;
 use crate::log::{Append, LogId, PlacedAppend, StoredAppend};

@@ -2,8 +2,8 @@
 //!
 //! All answers come from the same rows as the live stream, so the audience rule was already applied.
 
-use crate::environment::sabotage;
 use crate::auth::links::LinkMoment;
+use crate::environment::sabotage;
 use crate::feed::Filter;
 use crate::ingest::BlobMeta;
 use crate::log::commit::{Summary, Tail};

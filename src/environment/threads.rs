@@ -63,6 +63,7 @@ impl Signal {
     }
 
     /// Waits until `take` finds something in the state. Blocks the thread: only for work of [`spawn_thread`].
+    #[cfg_attr(not(feature = "simulation"), expect(clippy::unused_async, reason = "only a simulation awaits"))]
     pub async fn wait_for<S, T>(&self, state: &Mutex<S>, mut take: impl FnMut(&mut S) -> Option<T>) -> T {
         #[cfg(feature = "simulation")]
         while super::simulation::is_active() {

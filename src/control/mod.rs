@@ -566,7 +566,6 @@ impl Controls {
             }
             let mut record = record.clone();
             // A claim that did not reach its claimant is not an attempt, unless it is the first.
-            record.attempt = if sabotage::is(39) { 1 } else { record.attempt };
             record.attempt = (record.attempt + u32::from(!leased.follows_undelivered)).max(1);
             let claimed = self.claimed_control(&record, view.summary, leased, now, lease);
             let drafts = vec![record.change_draft(ControlChange::Claimed, is_run)];

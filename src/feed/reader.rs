@@ -105,7 +105,7 @@ impl Reader {
             && tail.summary.run.status.is_end()
             && tail.summary.seen_last[audience.index()] <= cursor.after);
         let replay = if replay && frames == Frames::Activities { Replay::On(None) } else { Replay::Never };
-        let is_hydrated = frames == Frames::Events || sabotage::is(29);
+        let is_hydrated = frames == Frames::Events;
         let prev = (start == StartAt::Start).then_some(Sequence::NONE);
         let (pass, page_bytes_max, is_done) = (None, HYDRATION_BYTES_MAX, false);
         Self {

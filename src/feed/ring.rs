@@ -187,7 +187,7 @@ impl Ring {
         while self.bytes > bytes_max && self.chunks.len() > 1 {
             let dropped = self.chunks.pop_front().expect("the loop condition requires two chunks");
             self.bytes -= dropped.frames.memory_bytes();
-            self.base = if sabotage::is(18) { self.base } else { dropped.last };
+            self.base = dropped.last;
         }
     }
 

@@ -396,9 +396,7 @@ impl LogWriter {
                 self.summary.extension.bytes += rows.bytes() as u64;
             }
             state.push((Bytes::from_static(META), Some(self.summary.save())));
-            if !sabotage::is(12) {
-                state.extend(self.take_pending_changed());
-            }
+            state.extend(self.take_pending_changed());
             if self.summary.figures != self.figures_saved {
                 self.figures_saved.clone_from(&self.summary.figures);
                 state.extend(self.figures_saved.iter().map(|figures| (Bytes::from_static(FIGURES), Some(figures.save()))));

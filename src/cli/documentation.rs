@@ -19,6 +19,7 @@ const FILES: &[(&str, &str)] = files![
     "benchmarks.md",
     "cluster.md",
     "commit-stream.md",
+    "simulation.md",
     "compatibility.md",
     "concepts.md",
     "get-started.md",

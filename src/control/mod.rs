@@ -31,6 +31,7 @@ pub use listing::{list, list_entry};
 pub use quorum::REJECTED;
 
 use crate::environment::Environment;
+use crate::environment::sabotage;
 use crate::guard::redact_text;
 use crate::ingest::{BeginOwner, Ingest, Quota, QuotaExceeded, ServerAppend, WriteScope, WriteTarget, WriterView};
 use crate::log::commit::{Logs, Summary};
@@ -406,6 +407,9 @@ impl Controls {
                         append.waits.push(step.progress(&action, Some(record.expires_at)));
                     }
                     let submitted = SubmittedControl { id: record.id.clone(), approvals: approvals_of(&record) };
+                    if sabotage::is(23) {
+                        return (Ok((submitted, scope, supersedes)), ServerAppend::default());
+                    }
                     append.controls.push(record);
                     (Ok((submitted, scope, supersedes)), append)
                 }
@@ -597,7 +601,8 @@ impl Controls {
             control: record.control.clone(),
             targets,
             redacted: record.redacted && whole.is_none(),
-            value: with_option(whole.or_else(|| record.value.clone()), record.chosen_option.as_deref()),
+            value: with_option(whole.or_else(|| record.value.clone()), record.chosen_option.as_deref())
+                .filter(|_| !sabotage::is(24)),
             supersedes: record.supersedes.clone(),
             attempt: record.attempt,
             created_at: format_timestamp(record.created_at),
@@ -654,6 +659,10 @@ impl Controls {
                 }
             };
             (Some(status), append)
+        };
+        let decide = |view: &WriterView<'_>| match decide(view) {
+            (status, _) if sabotage::is(22) => (status, ServerAppend::default()),
+            decided => decided,
         };
         let status = ingest.append_as_server(&leased.log, decide).await?.ok_or_else(lost)?;
         lease_guard.until = None;

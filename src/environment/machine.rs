@@ -6,6 +6,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// The wall clock, where dates of HTTP and of envelopes exist: a machine without a battery may start in any year.
 pub(super) fn now() -> jiff::Timestamp {
+    #[cfg(feature = "simulation")]
+    if let Some(now) = super::simulation::now() {
+        return now;
+    }
     let (first, last) = (jiff::Timestamp::UNIX_EPOCH, jiff::Timestamp::MAX);
     let now = SystemTime::now();
     let beyond = if now < SystemTime::UNIX_EPOCH { first } else { last };
@@ -18,6 +22,10 @@ pub(super) fn now() -> jiff::Timestamp {
 /// The monotonic clock, the same on every thread.
 #[must_use]
 pub fn instant() -> Instant {
+    #[cfg(feature = "simulation")]
+    if let Some(now) = super::simulation::instant() {
+        return now;
+    }
     let now = Instant::now();
     // Outside its runtime, tokio does not know how far a test has set the clock.
     #[cfg(feature = "test-clock")]
@@ -36,6 +44,10 @@ pub fn sleep_thread(pause: Duration) {
 /// If the operating system has none.
 #[must_use]
 pub fn random() -> u128 {
+    #[cfg(feature = "simulation")]
+    if let Some(bits) = super::simulation::random() {
+        return bits;
+    }
     let mut bits = [0; 16];
     getrandom::fill(&mut bits).expect("the operating system provides randomness");
     u128::from_ne_bytes(bits)

@@ -1,7 +1,8 @@
 //! Time and chance: the only module that asks the machine for them.
 //!
-//! Clippy's `disallowed-methods` keeps every other call out (`clippy.toml`), so a test can set the clock forward, and a
-//! simulator can repeat a run from its seed. [`Environment`] is passed to the code that stamps, expires and names; the
+//! Clippy's `disallowed-methods` keeps every other call out (`clippy.toml`), so a test can set the clock forward, and the
+//! simulator (`sim/`) can repeat a run from its seed. [`threads`] has the threads below the sockets, which a simulation
+//! runs as tasks. [`Environment`] is passed to the code that stamps, expires and names; the
 //! functions below serve code that no caller hands it to.
 //!
 //! Two clocks measure durations and deadlines:
@@ -13,6 +14,13 @@
 
 #[cfg(feature = "test-clock")]
 pub mod test_clock;
+
+#[cfg(feature = "simulation")]
+pub mod simulation;
+
+pub mod sabotage;
+
+pub mod threads;
 
 #[expect(clippy::disallowed_methods, reason = "all other code gets time and chance from here")]
 mod machine;

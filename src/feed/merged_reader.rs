@@ -18,6 +18,7 @@ use super::ring::{HYDRATION_BYTES_MAX, Hydrated, HydrationPass, last_framed_of};
 use super::{Feed, Frames, ReadRequest, ReplayState, StartAt, TryNext};
 use crate::encode::encoded::{EncodedFrames, FrameBuffer};
 use crate::encode::native::Encoder;
+use crate::environment::sabotage;
 use crate::log::commit::{Log, Logs, Moves};
 use crate::log::{LogId, Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence};
@@ -73,7 +74,7 @@ struct RunEnd<'m> {
 impl MemberLog {
     /// Calls `push` if the reader has all of a run that has ended, and lacks only its End. The stream stays open.
     fn push_end(&mut self, push: impl FnOnce(RunEnd<'_>)) {
-        if !self.end_pending || !(self.is_hydrated || self.frames == Frames::Events) {
+        if sabotage::is(35) || !self.end_pending || !(self.is_hydrated || self.frames == Frames::Events) {
             return;
         }
         let tail = self.hub.log.tail();
@@ -372,7 +373,7 @@ impl MergedReader {
                     // The End follows the last event, and has a cursor of its own.
                     let owes_end = is_last_event && !cursor.knows_end;
                     member.end_pending = owes_end || after < tail.last || after == Sequence::NONE;
-                    member.after = after;
+                    member.after = if sabotage::is(36) { after.next() } else { after };
                 }
                 // Positions of another store are meaningless here.
                 StartAt::After(_) => {

@@ -170,13 +170,14 @@ impl Feed {
         loop {
             let next = due.first_key_value().map(|((at, _), _)| *at);
             let hub = tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(next.unwrap_or_else(tokio::time::Instant::now)), if next.is_some() => {
+                    due.pop_first().map(|(_, hub)| hub)
+                }
                 log = moved.recv() => match log {
                     Some(log) => find_readers(&log, || self.hubs.get(&log.id).map(|hub| hub.clone())),
                     None => return,
                 },
-                () = tokio::time::sleep_until(next.unwrap_or_else(tokio::time::Instant::now)), if next.is_some() => {
-                    due.pop_first().map(|(_, hub)| hub)
-                }
             };
             let Some(hub) = hub else { continue };
             if let Some(at) = self.flush_or_delay(&hub).await {

@@ -5,6 +5,7 @@ use super::hub::{Hub, SharedView};
 use super::ring::{FrameSpan, HYDRATION_BYTES_MAX, Hydrated, HydrationPass, Ring, SINGLE_PAGE_BYTES_MAX};
 use super::{Feed, Filter, Frames, ReadRequest, ReplayState, StartAt, TryNext};
 use crate::encode::encoded::EncodedFrames;
+use crate::environment::sabotage;
 use crate::log::StoreError;
 use crate::log::commit::Tail;
 use crate::model::{Audience, Cursor, Epoch, Sequence};
@@ -95,6 +96,8 @@ impl Reader {
         let (epoch, after) = match start {
             StartAt::Start => (None, Sequence::NONE),
             StartAt::Now => (tail.epoch, tail.last),
+            StartAt::After(cursor) if sabotage::is(13) => (Some(cursor.epoch), cursor.after.next()),
+            StartAt::After(cursor) if sabotage::is(14) => (Some(cursor.epoch), Sequence(cursor.after.0.saturating_sub(1))),
             StartAt::After(cursor) => (Some(cursor.epoch), cursor.after),
         };
         let has_seen_end = matches!(start, StartAt::After(cursor) if cursor.knows_end
@@ -398,7 +401,7 @@ impl Reader {
         match ring.ended {
             // The end counts only if nothing was committed since: a later start may be on its way to the ring. If a
             // page has taken this reader beyond the ring, the ring's end is outdated and a flush is due.
-            Some(status) if self.after == ring.through && hub.log.tail().last <= self.after => {
+            Some(status) if self.after == ring.through && hub.log.tail().last <= self.after && !sabotage::is(30) => {
                 Step::Last(hub.encoder.end(epoch, self.after, status))
             }
             _ => Step::Wait,

@@ -3,6 +3,7 @@
 use super::Filter;
 use crate::encode::encoded::{EncodedFrames, FrameBuffer, FrameTag};
 use crate::encode::native::Encoder;
+use crate::environment::sabotage;
 use crate::log::commit::Tail;
 use crate::log::row::Row;
 use crate::model::{Audience, Epoch, Sequence};
@@ -24,6 +25,7 @@ impl FrameSpan {
         let (mut out, mut last) = (FrameBuffer::new(epoch), after);
         for row in rows.filter(|row| row.sequence() > after) {
             last = row.sequence();
+            let audience = if sabotage::is(16) { Audience::Internal } else { audience };
             if let Some(view) = row.view(audience) {
                 encoder.event(&mut out, last, last, row.prev(audience), view);
             }
@@ -40,7 +42,8 @@ impl FrameSpan {
     ) -> Self {
         let after = fold.through;
         for row in rows.filter(|row| row.sequence() > after) {
-            let folded = fold.fold(row.sequence(), row.view(fold.audience));
+            let audience = if sabotage::is(21) { Audience::Internal } else { fold.audience };
+            let folded = fold.fold(row.sequence(), row.view(audience));
             for change in &folded.changes {
                 encoder.change(&mut out, row.sequence(), folded.prev, fold.changed_activity(change), change);
             }
@@ -269,8 +272,10 @@ impl Ring {
         }
         loop {
             let since = at.known;
-            let is_due =
-                |activity: &Activity| activity.sequence > since && filter.is_none_or(|filter| filter.accepts_activity(activity));
+            let is_due = |activity: &Activity| {
+                activity.sequence.0 > since.0 + u64::from(sabotage::is(17))
+                    && filter.is_none_or(|filter| filter.accepts_activity(activity))
+            };
             for activity in &activities[at.next..] {
                 if out.len() >= at.page_bytes {
                     break;
@@ -312,6 +317,7 @@ impl Ring {
         }
         let framed = (at.next == activities.len() && at.begun == through).then(|| last_framed_of(fold, filter));
         if let Some(framed) = framed {
+            let framed = if sabotage::is(31) { Sequence(framed.0.saturating_sub(1)) } else { framed };
             encoder.hydrated(&mut out, framed, self.epoch.map(|_| through));
         }
         let frames = out.finish();

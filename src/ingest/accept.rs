@@ -10,6 +10,7 @@ use super::quotas::Quota;
 use super::receipt::{IngestError, OutOfScope, Receipt};
 use super::stamp::{StampContext, Stamped};
 use super::writer::{LogWriter, Numbering, WriterState};
+use crate::environment::sabotage;
 use crate::log::agent_memory::MemoryWrite;
 use crate::log::{LogId, StoreError};
 use crate::model::halves::Halves;
@@ -164,7 +165,7 @@ impl LogWriter {
         let accepted = (until - from) as u64 - shed;
         let last_sequence = self.summary.last_sequence;
         let producer = delivery.producer.clone().zip(numbering).map(|(producer, mut numbering)| {
-            numbering.next += accepted + shed;
+            numbering.next += accepted + shed + u64::from(sabotage::is(10));
             self.producers.insert(producer.id.clone(), numbering);
             (producer.id, numbering)
         });
@@ -178,7 +179,7 @@ impl LogWriter {
             duplicates,
             shed,
             first_sequence: (last_sequence > first).then(|| first.next()),
-            last_sequence,
+            last_sequence: if sabotage::is(38) { first } else { last_sequence },
             violations,
             violations_omitted,
         });
@@ -302,10 +303,11 @@ impl LogWriter {
             Some(known) if known.epoch < *epoch => Numbering { epoch: *epoch, next: 0 },
             Some(known) => *known,
         };
-        if *seq > known.next {
+        if *seq > known.next && !sabotage::is(9) {
             return Err(IngestError::ProducerGap { producer: id.clone(), got: *seq, expected: known.next });
         }
-        Ok(((known.next - seq).min(count), Some(known)))
+        let known_facts = if sabotage::is(8) { 0 } else { known.next.saturating_sub(*seq) };
+        Ok((known_facts.min(count), Some(known)))
     }
 }
 

@@ -1,9 +1,10 @@
 //! The hash chain of a delivery's rows, beside their stamping.
 
 use super::rows::FullAppend;
+use crate::environment::threads::spawn_helper;
 use crate::log::hash_chain::ChainEnd;
 use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 /// The complete appends from which on a thread adds them: at a quarter of a mebibyte, a delivery is worth one.
 const THREAD_APPENDS_MIN: usize = 2;
@@ -34,7 +35,7 @@ impl ChainThread {
             }
             chain
         };
-        let thread = thread::Builder::new().name("hash-chain".into()).spawn(add_all).ok()?;
+        let thread = spawn_helper("hash-chain", add_all)?;
         Some(Self { appends, thread })
     }
 }

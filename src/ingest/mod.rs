@@ -70,6 +70,7 @@ pub use stamp::{BlobMeta, new_blob_id};
 pub use writer::unreadable_entries;
 
 use crate::environment::Environment;
+use crate::environment::threads::spawn_blocking;
 use crate::guard::Policy;
 use crate::log::commit::{Log, Logs};
 use crate::log::{LogId, StoreError};
@@ -245,7 +246,7 @@ impl Ingest {
         }
         let apart = async {
             let _turn = self.large.acquire().await.expect("the semaphore is never closed");
-            let worked = tokio::task::spawn_blocking(work).await;
+            let worked = spawn_blocking(work).await;
             worked.unwrap_or_else(|error| resume_unwind(error.into_panic()))
         };
         Box::pin(apart).await

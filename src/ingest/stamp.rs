@@ -9,6 +9,7 @@ use super::receipt::VIOLATIONS_MAX;
 use super::rows::EncodedRows;
 use super::writer::{EventIds, LogWriter};
 use crate::environment::Environment;
+use crate::environment::sabotage;
 use crate::guard::{Guarded, Policy};
 use crate::log::commit::{Preview, Summary, SummaryExtension, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction, PendingDetail, WaitState};
@@ -272,11 +273,13 @@ impl RowEncoder<'_> {
         let (mut draft, bodies) = guarded.into_parts();
         let sequence = self.summary.last_sequence.next();
         add_missing_id(&mut draft, sequence);
-        let envelope = Envelope { sequence, event_id: self.event_ids.next(), received_at, draft };
+        let shown = if sabotage::is(28) && sequence.0.is_multiple_of(5) { self.summary.last_sequence } else { sequence };
+        let envelope = Envelope { sequence: shown, event_id: self.event_ids.next(), received_at, draft };
         let visibilities = Audience::ALL.map(|reader| reader.visibility(&envelope));
         if visibilities[Audience::User.index()] != Visibility::Hidden {
             self.attempt_starts.note_visible(&envelope.draft);
         }
+        let visibilities = if sabotage::is(15) { [visibilities[1], visibilities[0], visibilities[2]] } else { visibilities };
         let views = scratch.write(&envelope, visibilities, self.ledger);
         rows.push(sequence, self.summary.seen_last, views, is_decision(&envelope.draft));
         let is_news = !is_by_person(&envelope.draft) && envelope.draft.event_type != EventType::FeedbackGiven;

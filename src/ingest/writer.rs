@@ -5,6 +5,7 @@ use super::pending::{Commit, InFlight};
 use super::questions::Questions;
 use super::rows::{EncodedRows, FullAppend};
 use crate::environment::Environment;
+use crate::environment::sabotage;
 use crate::guard::Guard;
 use crate::log::agent_memory::{AGENT_MEMORY_KEY_PREFIX, AgentMemory};
 use crate::log::commit::{Chain, Log, Logs, PENDING_KEY_PREFIX, Submission, Summary, summary_of};
@@ -420,7 +421,7 @@ impl LogWriter {
             let speakers = self.ledger.speakers.take_changed();
             state.extend(speakers.map(|(of, agent)| set(format!("{SPEAKER_KEY_PREFIX}{of}"), agent.as_str().into())));
             state.extend(self.ledger.take_changed().into_iter().map(|(key, byte)| set(format!("t:{key}"), vec![byte])));
-            for id in std::mem::take(&mut self.controls_changed) {
+            for id in std::mem::take(&mut self.controls_changed).into_iter().filter(|_| !sabotage::is(34)) {
                 let saved = self.controls.get(&id).map(to_json);
                 state.push((Bytes::from(format!("{CONTROL_KEY_PREFIX}{id}")), saved));
             }
@@ -434,7 +435,7 @@ impl LogWriter {
                 state.push((Bytes::from(memory.key()), Some(to_json(memory))));
             }
             state.extend(std::mem::take(&mut self.server_entries).into_iter().map(|change| (change.key, change.value)));
-            if let Some((id, numbering)) = producer {
+            if let Some((id, numbering)) = producer.filter(|_| !sabotage::is(11)) {
                 state.push(set(format!("p:{id}"), stored::save(&numbering)));
             }
         }

@@ -15,6 +15,7 @@
 use super::LogId;
 use super::control::{NOT_STARTED, OpenControl, WaitTerms};
 use super::summary::Summary;
+use crate::environment::sabotage;
 use crate::model::{AgentId, ControlId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -138,7 +139,7 @@ impl Queues {
     /// Replaces a log's previous summary by its new one. `before` is `None` for a new log.
     pub fn apply(&self, log: &LogId, before: Option<&Summary>, now: &Summary) {
         let before = before.map_or(&[][..], |before| &before.controls);
-        if before.is_empty() && now.controls.is_empty() {
+        if before.is_empty() && now.controls.is_empty() || sabotage::is(25) && before.is_empty() && now.controls.len() == 1 {
             return;
         }
         let mut inner = self.inner.lock();
@@ -240,7 +241,7 @@ impl Queues {
             let (queue_position, agent) = (*queue_position, agent.clone());
             taken.push(LeasedControl { queue_position, log, id, agent, lease: token, follows_undelivered });
         }
-        for one in &taken {
+        for one in taken.iter().filter(|_| !sabotage::is(27)) {
             queue.remove(&one.queue_position);
         }
         taken

@@ -144,6 +144,7 @@ impl Engine {
                 continue;
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(ROUND_INTERVAL) => {}
                 () = self.notifier.wake.notified() => {}
                 _ = commits.changed() => {}

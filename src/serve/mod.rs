@@ -45,7 +45,7 @@ use crate::holds::Holds;
 use crate::ingest::{Ingest, IngestLimits};
 use crate::links::Links;
 use crate::log::archive::Archive;
-use crate::log::commit::Logs;
+use crate::log::commit::{CommittedGroup, Logs};
 use crate::log::{Storage, StoreError};
 use crate::marks::Marks;
 use crate::meter::Counter;
@@ -68,8 +68,8 @@ use api::backup::BACKUPS_MAX;
 use api::documentation::Documentation;
 use api::entry_cache::EntryCache;
 use axum::Router;
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream};
 use maintenance::archive::Archiver;
 use maintenance::compact::Compactor;
 use maintenance::controls::ControlMaintenance;
@@ -82,11 +82,14 @@ use maintenance::tasks::{TaskEnded, Tasks};
 use parking_lot::Mutex;
 use router::router;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::meters::Meters;
 use telemetry::trace;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Semaphore, watch};
 use transport::connection::Connections;
 use transport::refusal;
@@ -241,7 +244,7 @@ pub struct App {
 /// A configured server, ready to run.
 pub struct Server {
     app: Arc<App>,
-    groups: tokio::sync::mpsc::UnboundedReceiver<crate::log::commit::CommittedGroup>,
+    groups: UnboundedReceiver<CommittedGroup>,
     /// Time from a run's last fact to its compaction. `None`: never.
     compact_after: Option<Duration>,
     /// Time from a run's last fact to its archiving. `None`: never.
@@ -296,12 +299,26 @@ impl Server {
         environment: Environment,
     ) -> Result<Self, StoreError> {
         let search_dir = storage.dir().map(|dir| dir.join(search::DIR));
-        let (logs, groups) = match storage {
+        let opened = match storage {
             Storage::Memory(store, journal) => Logs::open_with(store, Arc::new(journal), archive)?,
             Storage::Embedded(store, journal) => Logs::open_with(store, Arc::new(journal), archive)?,
             #[cfg(feature = "cluster")]
             Storage::Replica(store, journal) => Logs::open_with(store, journal, archive)?,
         };
+        Ok(Self::on_logs(opened, search_dir, policy, sizes, limits, keep_alive, environment))
+    }
+
+    /// Creates a server on logs that are open, with the index of texts in this directory, or in memory.
+    #[must_use]
+    pub fn on_logs(
+        (logs, groups): (Arc<Logs>, UnboundedReceiver<CommittedGroup>),
+        search_dir: Option<PathBuf>,
+        policy: Policy,
+        sizes: FeedConfig,
+        limits: Limits,
+        keep_alive: KeepAlive,
+        environment: Environment,
+    ) -> Self {
         let ingest = Arc::new(Ingest::new(logs.clone(), policy, environment).with_limits(limits.ingest));
         let feed = Feed::new(logs.clone(), sizes);
         let links = Arc::new(Links::new(environment, logs.clone(), ingest.clone()));
@@ -351,7 +368,7 @@ impl Server {
             cluster: None,
             stopping: watch::Sender::new(None),
         };
-        Ok(Self {
+        Self {
             app: Arc::new(app),
             groups,
             compact_after: None,
@@ -362,7 +379,7 @@ impl Server {
             reserve: None,
             extra_tasks: Vec::new(),
             panicking_task: None,
-        })
+        }
     }
 
     /// Sets the time from a run's last fact to its compaction. `None`: never.
@@ -569,6 +586,32 @@ impl Server {
     /// The store's failure, or the end of a task that must not end. Both are final: the process must report them and
     /// exit.
     pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+        let Running { app, tasks, connections, router, tls } = self.start();
+        let is_plain = tls.is_none();
+        let accepting = connections.accept(&listener, &app, &router, tls);
+        // A load balancer must learn from `/readyz` that the server is not ready.
+        let refusing = refusal::refuse_while_stopping(&listener, &app, is_plain);
+        let ended = serve_until(&app, tasks, &connections, accepting, refusing, stop).await;
+        drop(listener);
+        finish(&app, ended).await
+    }
+
+    /// Like [`Self::run`], on connections that the caller accepts, without TLS.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub async fn run_on<S>(self, sockets: impl Stream<Item = S>, stop: impl Future<Output = ()>) -> Result<(), Failure>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let Running { app, tasks, connections, router, .. } = self.start();
+        let accepting = connections.serve_all(sockets, &app, &router);
+        let ended = serve_until(&app, tasks, &connections, accepting, std::future::pending(), stop).await;
+        finish(&app, ended).await
+    }
+
+    /// Starts the tasks. Commits and readers make progress from now on.
+    fn start(self) -> Running {
         let Self {
             app,
             groups,
@@ -626,46 +669,68 @@ impl Server {
         if let Some(authenticator) = app.authenticator.clone() {
             tasks.spawn("key-renewal", authenticator.run());
         }
-        let is_plain = tls.is_none();
         let writers = Writers::new(tokio::runtime::Handle::current().metrics().num_workers(), app.logs.clone());
         for writer in writers.tasks() {
             tasks.spawn("writer", writer);
         }
         let connections = Connections::new(app.limits.connections_max, writers);
         let router = router(app.clone());
-        let accepting = connections.accept(&listener, &app, &router, tls);
-        let mut ended: Result<(), Failure> = tokio::select! {
-            error = app.logs.failed() => Err(error.into()),
-            ended = tasks.ended() => Err(ended.into()),
-            () = accepting => Ok(()),
-            () = stop => Ok(()),
-        };
-        app.stopping.send_replace(Some(tokio::time::Instant::now()));
-        if ended.is_ok() {
-            ended = tokio::select! {
-                error = app.logs.failed() => Err(error.into()),
-                ended = tasks.ended() => Err(ended.into()),
-                () = connections.wait_closed(app.keep_alive.drain + FINISH_TIME_MAX) => Ok(()),
-                // A load balancer must learn from `/readyz` that the server is not ready.
-                () = refusal::refuse_while_stopping(&listener, &app, is_plain) => Ok(()),
-            };
-        }
-        drop(listener);
-        if ended.is_ok() {
-            ended = app.logs.close().await.map_err(Failure::from);
-            let (search, logs) = (app.search.clone(), app.logs.clone());
-            app.logs.index(move |_| search.close(&logs)).await;
-        }
-        // The committer's end also ends the tasks that follow it. This code may have seen theirs, or the stop signal,
-        // first.
-        if let Some(error) = app.logs.failure() {
-            ended = Err(error.into());
-        }
-        if let Err(error) = &ended {
-            tracing::error!(%error, "stopping");
-        }
-        ended
+        Running { app, tasks, connections, router, tls }
     }
+}
+
+/// A server whose tasks run.
+struct Running {
+    app: Arc<App>,
+    tasks: Tasks,
+    connections: Connections,
+    router: Router,
+    tls: Option<Arc<Tls>>,
+}
+
+/// Serves until `stop` resolves, and drains.
+async fn serve_until(
+    app: &App,
+    mut tasks: Tasks,
+    connections: &Connections,
+    accepting: impl Future<Output = ()>,
+    refusing: impl Future<Output = ()>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let ended: Result<(), Failure> = tokio::select! {
+        biased;
+        error = app.logs.failed() => Err(error.into()),
+        ended = tasks.ended() => Err(ended.into()),
+        () = stop => Ok(()),
+        () = accepting => Ok(()),
+    };
+    app.stopping.send_replace(Some(tokio::time::Instant::now()));
+    ended?;
+    tokio::select! {
+        biased;
+        error = app.logs.failed() => Err(error.into()),
+        ended = tasks.ended() => Err(ended.into()),
+        () = connections.wait_closed(app.keep_alive.drain + FINISH_TIME_MAX) => Ok(()),
+        () = refusing => Ok(()),
+    }
+}
+
+/// Makes every append durable, unless the server failed.
+async fn finish(app: &App, mut ended: Result<(), Failure>) -> Result<(), Failure> {
+    if ended.is_ok() {
+        ended = app.logs.close().await.map_err(Failure::from);
+        let (search, logs) = (app.search.clone(), app.logs.clone());
+        app.logs.index(move |_| search.close(&logs)).await;
+    }
+    // The committer's end also ends the tasks that follow it. This code may have seen theirs, or the stop signal,
+    // first.
+    if let Some(error) = app.logs.failure() {
+        ended = Err(error.into());
+    }
+    if let Err(error) = &ended {
+        tracing::error!(%error, "stopping");
+    }
+    ended
 }
 
 /// The default time from an erasure until its bytes have left the files.

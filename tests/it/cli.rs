@@ -457,6 +457,8 @@ fn the_version_names_the_commit_the_features_and_the_store_format() {
         ("cloud", cfg!(feature = "cloud")),
         ("cluster", cfg!(feature = "cluster")),
         ("otlp", cfg!(feature = "otlp")),
+        ("sabotage", cfg!(feature = "sabotage")),
+        ("simulation", cfg!(feature = "simulation")),
         ("test-clock", cfg!(feature = "test-clock")),
     ];
     let names: Vec<_> = enabled.iter().filter(|(_, is_enabled)| *is_enabled).map(|(name, _)| *name).collect();

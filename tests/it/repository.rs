@@ -438,6 +438,43 @@ fn every_path_named_in_prose_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// The features of the server for tests alone.
+const TEST_FEATURES: [&str; 3] = ["sabotage", "simulation", "test-clock"];
+
+/// What each feature of a manifest enables.
+fn features(manifest: &str) -> BTreeMap<String, Vec<String>> {
+    let table: toml::Table = manifest.parse().expect("the manifest is TOML");
+    let enabled =
+        |list: &toml::Value| list.as_array().into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
+    table["features"].as_table().expect("features").iter().map(|(name, list)| (name.clone(), enabled(list))).collect()
+}
+
+/// The features for tests that these features enable, directly or not.
+fn enabled_test_features(features: &BTreeMap<String, Vec<String>>, mut wanted: Vec<String>) -> BTreeSet<String> {
+    let mut enabled = BTreeSet::new();
+    while let Some(name) = wanted.pop() {
+        if enabled.insert(name.clone()) {
+            wanted.extend(features.get(&name).into_iter().flatten().cloned());
+        }
+    }
+    enabled.retain(|name| TEST_FEATURES.contains(&name.as_str()));
+    enabled
+}
+
+#[test]
+fn no_feature_of_a_release_enables_planted_faults_or_simulated_time() {
+    let features = features(&read(&repository("Cargo.toml")));
+    let for_users: Vec<_> = features.keys().filter(|name| !TEST_FEATURES.contains(&name.as_str())).cloned().collect();
+    assert!(for_users.contains(&"default".to_owned()), "{for_users:?}");
+    assert_eq!(enabled_test_features(&features, for_users), BTreeSet::new());
+    assert_eq!(enabled_test_features(&features, vec!["sabotage".to_owned()]).len(), 2, "the check follows features");
+    for builds in ["Dockerfile", "scripts/release", "scripts/image", "scripts/packages", "scripts/pgo", "scripts/peers.py"] {
+        let text = read(&repository(builds));
+        let named: Vec<_> = TEST_FEATURES.into_iter().chain(["all-features"]).filter(|name| text.contains(name)).collect();
+        assert!(named.is_empty(), "{builds} names {named:?}");
+    }
+}
+
 #[test]
 fn the_checks_of_this_file_find_what_they_look_for() {
     assert_eq!(used_modules("use crate::{model::{A, B}, log, feed::X};\ncrate::serve::y()"), ["model", "log", "feed", "serve"]);

@@ -7,6 +7,7 @@
 //! which process wrote a commit.
 
 use super::tail::Log;
+use crate::environment::sabotage;
 use crate::log::active_runs::ActiveRuns;
 use crate::log::deadlines::Deadlines;
 use crate::log::list_changes::{ChangedRun, ListChange, ListChanges, differs};
@@ -194,7 +195,7 @@ impl Applier {
     /// A reader that loads the position first finds everything up to it.
     pub fn finish(&self, moved: Moved) {
         moved.affected.notify();
-        if let Some(position) = moved.position {
+        if let Some(position) = moved.position.filter(|_| !sabotage::is(4)) {
             self.position.store(position, Ordering::Release);
         }
         self.list_changes.notify();
@@ -209,7 +210,7 @@ impl Applier {
         self.logs.fetch_sub(1, Ordering::Relaxed);
         let mut changed = Vec::new();
         if let Some(log) = log {
-            let last = log.reset().summary;
+            let last = if sabotage::is(20) { log.tail().summary } else { log.reset().summary };
             changed = self.session_and_ancestors(id, &last, ANCESTORS_MAX);
             moved.affected.extend(self.sessions.forget(id, &last));
             if let LogId::Run(run) = id {

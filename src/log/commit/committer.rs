@@ -5,6 +5,8 @@ use super::leadership::Leadership;
 use super::open_logs::OpenLogs;
 use super::orderer::{Follow, OrderedGroup, Orderer};
 use super::tail::{InFlightGuard, Log};
+use crate::environment::sabotage;
+use crate::environment::threads::Signal;
 use crate::log::journal::Journal;
 use crate::log::summary::Summary;
 use crate::log::{Append, Commit, Compaction, Leader, LogId, META, Store, StoreError, panic_message};
@@ -12,7 +14,7 @@ use crate::meter::{Counter, Histogram};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -158,7 +160,7 @@ pub struct CommitCounters {
 #[derive(Default)]
 pub(super) struct CommitQueue {
     pub waiting: Mutex<Waiting>,
-    pub arrived: Condvar,
+    pub arrived: Signal,
     /// Whether the committer has taken requests that it has not finished.
     pub is_working: AtomicBool,
     /// Whether the committer panics at the next group with an append of a run or a session; for tests.
@@ -171,7 +173,7 @@ impl CommitQueue {
         let mut waiting = self.waiting.lock();
         if !waiting.is_closed {
             waiting.requests.push_back(request);
-            self.arrived.notify_one();
+            self.arrived.notify();
         }
         !waiting.is_closed
     }
@@ -179,13 +181,13 @@ impl CommitQueue {
     /// Has the committer apply what others have appended to the journal.
     pub fn catch_up(&self) {
         self.waiting.lock().is_behind = true;
-        self.arrived.notify_one();
+        self.arrived.notify();
     }
 
     /// Closes the queue: the committer ends once it has committed all queued requests.
     pub fn close(&self) {
         self.waiting.lock().is_closed = true;
-        self.arrived.notify_one();
+        self.arrived.notify();
     }
 }
 
@@ -198,6 +200,33 @@ pub(super) struct Waiting {
     pub is_announced: bool,
     /// Set when no further requests come, or when the committer has ended.
     pub is_closed: bool,
+}
+
+impl Waiting {
+    /// Takes what one commit takes; `None` if nothing waits.
+    fn take(&mut self) -> Option<Work> {
+        if self.requests.is_empty() {
+            return std::mem::take(&mut self.is_behind).then_some(Work::CatchUp);
+        }
+        let (mut bytes, mut appends, mut group) = (0, 0, Vec::new());
+        while bytes < GROUP_BYTES_MAX && appends < GROUP_APPENDS_MAX {
+            match self.requests.pop_front() {
+                Some(Request::Append(queued)) => {
+                    bytes += submission_bytes(&queued.submission);
+                    appends += queued.submission.appends.len();
+                    group.push(queued);
+                }
+                Some(Request::Rewrite(rewrite)) if group.is_empty() => return Some(Work::Rewrite(rewrite)),
+                Some(Request::Lead(leader, done)) if group.is_empty() => return Some(Work::Lead(leader, done)),
+                Some(other) => {
+                    self.requests.push_front(other);
+                    break;
+                }
+                None => break,
+            }
+        }
+        Some(Work::Appends(group))
+    }
 }
 
 pub(super) struct Committer<J> {
@@ -221,7 +250,7 @@ impl<J: Journal> Committer<J> {
     /// A panic counts as a failure of the store: the data being written may or may not be on disk.
     pub async fn run(self) {
         let work = async {
-            while let Some(work) = self.next_work() {
+            while let Some(work) = self.next_work().await {
                 match work {
                     Work::Appends(group) => {
                         // The server appends to its own log when it starts, before any request.
@@ -254,37 +283,17 @@ impl<J: Journal> Committer<J> {
     /// Takes the queued appends in order, within a group's bounds, or one rewrite; waits for the first one.
     ///
     /// `None` when the queue is closed.
-    fn next_work(&self) -> Option<Work> {
+    async fn next_work(&self) -> Option<Work> {
         self.queue.is_working.store(false, Ordering::Relaxed);
-        let mut waiting = self.queue.waiting.lock();
-        while waiting.requests.is_empty() {
-            if std::mem::take(&mut waiting.is_behind) {
-                return Some(Work::CatchUp);
+        let take = |waiting: &mut Waiting| match waiting.take() {
+            None => waiting.is_closed.then_some(None),
+            Some(Work::CatchUp) => Some(Some(Work::CatchUp)),
+            work => {
+                self.queue.is_working.store(true, Ordering::Relaxed);
+                Some(work)
             }
-            if waiting.is_closed {
-                return None;
-            }
-            self.queue.arrived.wait(&mut waiting);
-        }
-        self.queue.is_working.store(true, Ordering::Relaxed);
-        let (mut bytes, mut appends, mut group) = (0, 0, Vec::new());
-        while bytes < GROUP_BYTES_MAX && appends < GROUP_APPENDS_MAX {
-            match waiting.requests.pop_front() {
-                Some(Request::Append(queued)) => {
-                    bytes += submission_bytes(&queued.submission);
-                    appends += queued.submission.appends.len();
-                    group.push(queued);
-                }
-                Some(Request::Rewrite(rewrite)) if group.is_empty() => return Some(Work::Rewrite(rewrite)),
-                Some(Request::Lead(leader, done)) if group.is_empty() => return Some(Work::Lead(leader, done)),
-                Some(other) => {
-                    waiting.requests.push_front(other);
-                    break;
-                }
-                None => break,
-            }
-        }
-        Some(Work::Appends(group))
+        };
+        self.queue.arrived.wait_for(&self.queue.waiting, take).await
     }
 
     async fn append(&self, group: Vec<Queued>) -> Result<(), StoreError> {
@@ -308,6 +317,9 @@ impl<J: Journal> Committer<J> {
             follows.extend((0..count).map(|n| n > 0 || !is_first));
             appends.extend(own);
             waiting.push((count, last, log, summary, chain, index, Some(ack), in_flight));
+        }
+        if sabotage::is(2) {
+            waiting.iter_mut().for_each(|(.., ack, _)| answer(ack, Ok(())));
         }
         let (begun, count) = (Instant::now(), appends.len());
         let ordered = self.answered(self.orderer.append(appends, &follows), || {
@@ -353,7 +365,7 @@ impl<J: Journal> Committer<J> {
                 Err(conflict(&log))
             } else {
                 if !own.is_empty() && follower.applier.append(&log, own, summary, &mut moved) {
-                    done.moved.push(log.clone());
+                    done.moved.extend((!sabotage::is(3)).then(|| log.clone()));
                 }
                 if log.reaches_growth_mark(last) {
                     done.grown.push(log);

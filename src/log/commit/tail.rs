@@ -1,6 +1,7 @@
 //! One log: its tail, its newest rows, its watchers, and the last activity of its producers.
 
 use crate::environment;
+use crate::environment::sabotage;
 use crate::log::moves::{Follower, Moves};
 use crate::log::summary::Summary;
 use crate::log::{Append, LogId, PlacedAppend, StoredAppend};
@@ -236,7 +237,7 @@ impl Log {
             Some(newest) if newest.before <= after => recent.rows.len(),
             _ => recent.rows.partition_point(|stored| stored.before <= after),
         };
-        let rows = (from > 0).then(|| recent.rows.range(from - 1..).map(give).collect());
+        let rows = (from > 0).then(|| recent.rows.range(from - usize::from(!sabotage::is(7))..).map(give).collect());
         (tail, rows)
     }
 
@@ -244,7 +245,7 @@ impl Log {
     ///
     /// Call this before handling the log. Returns the commit time of the first announced append.
     pub fn acknowledge_announcement(&self) -> Option<Instant> {
-        self.announced.store(false, Ordering::Release);
+        self.announced.store(sabotage::is(5), Ordering::Release);
         self.recent.lock().announced_at.take()
     }
 
@@ -316,7 +317,9 @@ impl Log {
         if watched {
             recent.announced_at.get_or_insert_with(environment::instant);
         }
-        recent.list_move();
+        if !sabotage::is(6) {
+            recent.list_move();
+        }
         (before, is_announced)
     }
 

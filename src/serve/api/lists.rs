@@ -335,6 +335,7 @@ impl ListReader {
             }
         };
         tokio::select! {
+            biased;
             changed = self.wake.changed() => {
                 if changed.is_err() {
                     std::future::pending::<()>().await;

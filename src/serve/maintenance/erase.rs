@@ -290,6 +290,7 @@ impl Eraser {
                 }
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(CHECK_INTERVAL) => {}
                 _ = changes.changed() => {}
                 Some(ended) = self.erasing.join_next() => drop(self.under_way.take(&ended.expect("an erasure panicked"))),

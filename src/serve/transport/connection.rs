@@ -29,11 +29,13 @@ use crate::serve::telemetry::trace::{self, RequestRecord};
 use crate::serve::{App, stop_requested};
 use axum::Router;
 use bytes::{Buf, Bytes, BytesMut};
+use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tracing::Instrument;
@@ -123,6 +125,25 @@ impl Connections {
                     tracing::debug!(%error, "a connection failed");
                 }
                 drop(permit);
+            });
+        }
+    }
+
+    /// Serves connections that the caller has accepted, by HTTP/1.1 on hyper.
+    pub async fn serve_all<S>(&self, sockets: impl Stream<Item = S>, app: &Arc<App>, router: &Router)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let mut sockets = std::pin::pin!(sockets);
+        let client = Client::from_address(Ipv4Addr::LOCALHOST.into());
+        while let Some(socket) = sockets.next().await {
+            let Ok(slot) = self.slots.clone().try_acquire_owned() else { continue };
+            let Ok(of_client) = app.client_connections.acquire(client) else { continue };
+            let (app, router, permit) = (app.clone(), router.clone(), ConnectionPermit::new((slot, of_client)));
+            tokio::spawn(async move {
+                if let Err(error) = serve_http1(app, router, socket, BytesMut::new(), permit, None).await {
+                    tracing::debug!(%error, "a connection failed");
+                }
             });
         }
     }

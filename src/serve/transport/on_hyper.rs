@@ -148,6 +148,7 @@ where
     let mut connection = std::pin::pin!(connection);
     let mut stopping = app.stopping.subscribe();
     let ended = tokio::select! {
+        biased;
         ended = connection.as_mut() => Some(ended),
         _ = stop_requested(&mut stopping) => None,
     };

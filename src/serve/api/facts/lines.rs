@@ -204,6 +204,7 @@ impl<'a> LineBody<'a> {
             // A waiting body must not hold in-flight memory.
             self.drain_to(0).await?;
             tokio::select! {
+                biased;
                 problem = self.access.ended() => return Err(problem),
                 () = tokio::time::sleep(wait) => {}
             }

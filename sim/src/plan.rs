@@ -1,0 +1,233 @@
+//! What a seed means: the runs, producers and readers of a simulation, and its schedule.
+
+use crate::chance::Chance;
+use crate::disk::{Crash, Point};
+use serde_json::{Value, json};
+use std::fmt;
+
+/// The audiences, narrowest first.
+pub const AUDIENCES: [&str; 3] = ["user", "dashboard", "internal"];
+
+/// What takes part in a simulation.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub seed: u64,
+    pub producers: Vec<ProducerPlan>,
+    pub readers: Vec<ReaderPlan>,
+    pub questions: Vec<QuestionPlan>,
+    pub runs: usize,
+    /// The feed's ring, in bytes, and its tick, in milliseconds.
+    pub ring_bytes: u64,
+    pub tick_ms: u64,
+}
+
+/// A producer of one run.
+#[derive(Debug, Clone)]
+pub struct ProducerPlan {
+    pub run: usize,
+    pub name: String,
+    /// Whether it numbers its facts, and so repeats what got no answer.
+    pub is_numbered: bool,
+    pub facts: Vec<FactPlan>,
+}
+
+/// A fact of a producer's script.
+#[derive(Debug, Clone)]
+pub struct FactPlan {
+    /// A text that is in no other fact.
+    pub token: String,
+    /// The index of its audience.
+    pub audience: usize,
+    pub fact: Value,
+}
+
+/// A question of a run, which people decide.
+#[derive(Debug, Clone)]
+pub struct QuestionPlan {
+    pub run: usize,
+    pub action: String,
+    /// The token of the fact that asks.
+    pub token: String,
+}
+
+/// A reader.
+#[derive(Debug, Clone)]
+pub struct ReaderPlan {
+    /// The run; `None`: the session of all runs.
+    pub run: Option<usize>,
+    pub is_events: bool,
+    pub audience: usize,
+    pub is_socket: bool,
+}
+
+/// A step of a schedule. Any of them may be left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// A producer sends further facts, in bodies of up to `burst`.
+    Send { producer: usize, facts: usize, burst: usize },
+    /// A producer that numbers its facts forgets the number, and asks.
+    Restart { producer: usize },
+    /// A reader connects.
+    Open { reader: usize },
+    /// A reader's connection ends.
+    Cut { reader: usize },
+    /// A reader stops reading for a while.
+    Stall { reader: usize, ms: u64 },
+    /// Each connection from now on ends after about so many bytes; 0: none does.
+    CutAfter { bytes: u64 },
+    /// A person decides a question.
+    Decide { question: usize, person: usize, approves: bool },
+    /// The worker returns, drops or answers late what it claims from now on.
+    Worker { mood: u64 },
+    /// Pages of a run are read and compared.
+    Look { run: usize, audience: usize },
+    /// A run is erased.
+    Erase { run: usize },
+    /// The wall clock is set.
+    Clock { ms: i64 },
+    /// Writes and syncs take up to this time.
+    Slow { ms: u64 },
+    /// The next append fails.
+    Fail { point: Point },
+    /// The disk is full for a while.
+    Full { ms: u64 },
+    /// The node ends, now or within its next append.
+    Crash { at: Option<Point>, how: Crash },
+    /// The node stops as its operator stops it.
+    Stop,
+}
+
+/// A step, and when it comes, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timed {
+    pub at: u64,
+    pub step: Step,
+}
+
+impl fmt::Display for Timed {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{:>6} ms  {:?}", self.at, self.step)
+    }
+}
+
+/// The name of a run.
+#[must_use]
+pub fn run_name(run: usize) -> String {
+    format!("r{run}")
+}
+
+/// The plan and the schedule of a seed.
+#[must_use]
+pub fn of_seed(seed: u64) -> (Plan, Vec<Timed>) {
+    let mut chance = Chance::new(seed, 1);
+    let runs = chance.in_range(1..4) as usize;
+    let (mut producers, mut questions) = (Vec::new(), Vec::new());
+    for run in 0..runs {
+        producers.push(main_producer(&mut chance, run, &mut questions));
+        if chance.once_in(2) {
+            let name = format!("r{run}.side");
+            let count = chance.in_range(2..12);
+            let facts = (0..count).map(|n| text(&mut chance, &name, n)).collect();
+            producers.push(ProducerPlan { run, name, is_numbered: chance.once_in(2), facts });
+        }
+    }
+    let readers = (0..chance.in_range(2..6)).map(|_| ReaderPlan {
+        run: (!chance.once_in(4)).then(|| chance.in_range(0..runs as u64) as usize),
+        is_events: chance.once_in(2),
+        audience: chance.in_range(0..3) as usize,
+        is_socket: chance.once_in(3),
+    });
+    let readers: Vec<_> = readers.collect();
+    let ring_bytes = *chance.pick(&[1 << 10, 4 << 10, 256 << 10]);
+    let tick_ms = *chance.pick(&[0, 1, 8, 50]);
+    let plan = Plan { seed, producers, readers, questions, runs, ring_bytes, tick_ms };
+    let steps = schedule(&mut chance, &plan);
+    (plan, steps)
+}
+
+/// A text for readers of one audience, in a message of that audience.
+fn text(chance: &mut Chance, name: &str, n: u64) -> FactPlan {
+    let audience = chance.in_range(0..3) as usize;
+    let token = format!("<{name}.{n}>");
+    let words = "word ".repeat(chance.in_range(0..20) as usize);
+    let fact = json!({"type": "text.delta", "messageId": format!("{name}-{}", AUDIENCES[audience]),
+        "audience": AUDIENCES[audience], "payload": {"text": format!("{token} {words}")}});
+    FactPlan { token, audience, fact }
+}
+
+/// The producer that begins and ends a run.
+fn main_producer(chance: &mut Chance, run: usize, questions: &mut Vec<QuestionPlan>) -> ProducerPlan {
+    let name = format!("r{run}.main");
+    let plain = |n: u64, audience: usize, mut fact: Value| {
+        let token = format!("<{name}.{n}>");
+        fact["payload"]["note"] = json!(token);
+        fact["audience"] = json!(AUDIENCES[audience]);
+        FactPlan { token, audience, fact }
+    };
+    let mut facts = vec![plain(0, 0, json!({"type": "run.started"}))];
+    for n in 1..chance.in_range(4..20) {
+        let call = format!("c{n}");
+        facts.push(match chance.in_range(0..8) {
+            0 => {
+                let action = format!("r{run}-q{n}");
+                questions.push(QuestionPlan { run, action: action.clone(), token: format!("<{name}.{n}>") });
+                plain(
+                    n,
+                    0,
+                    json!({"type": "action.required", "actionId": action,
+                    "payload": {"kind": "tool_approval", "title": format!("May I do {n}?")}}),
+                )
+            }
+            1 => plain(
+                n,
+                0,
+                json!({"type": "tool.started", "toolCallId": call, "payload": {"toolName": "search", "input": {"n": n}}}),
+            ),
+            2 => plain(n, 2, json!({"type": "diagnostic.note", "payload": {"n": n}})),
+            _ => text(chance, &name, n),
+        });
+    }
+    let n = facts.len() as u64;
+    facts.push(plain(n, 0, json!({"type": "run.finished"})));
+    ProducerPlan { run, name, is_numbered: true, facts }
+}
+
+fn schedule(chance: &mut Chance, plan: &Plan) -> Vec<Timed> {
+    let (mut steps, mut at) = (Vec::new(), 0);
+    let (producers, readers) = (plan.producers.len() as u64, plan.readers.len() as u64);
+    let has_erasure = chance.once_in(4);
+    for _ in 0..chance.in_range(20..70) {
+        at += if chance.once_in(8) { chance.in_range(0..3000) } else { chance.in_range(0..60) };
+        let producer = chance.in_range(0..producers) as usize;
+        let reader = chance.in_range(0..readers) as usize;
+        let run = chance.in_range(0..plan.runs as u64) as usize;
+        let point = *chance.pick(&[Point::Before, Point::Written, Point::Synced]);
+        let step = match chance.in_range(0..40) {
+            0..12 => Step::Send { producer, facts: chance.in_range(1..6) as usize, burst: chance.in_range(1..5) as usize },
+            12..17 => Step::Open { reader },
+            17..19 => Step::Cut { reader },
+            19..21 => Step::Stall { reader, ms: chance.in_range(1..2000) },
+            21..22 => Step::CutAfter { bytes: if chance.once_in(2) { chance.in_range(50..4000) } else { 0 } },
+            22..27 if !plan.questions.is_empty() => Step::Decide {
+                question: chance.in_range(0..plan.questions.len() as u64) as usize,
+                person: chance.in_range(0..3) as usize,
+                approves: chance.once_in(2),
+            },
+            27..29 => Step::Worker { mood: chance.in_range(0..5) },
+            29..31 => Step::Look { run, audience: chance.in_range(0..3) as usize },
+            31 if has_erasure => Step::Erase { run },
+            32 => Step::Clock { ms: chance.in_range(0..200_000) as i64 - 100_000 },
+            33 => Step::Slow { ms: *chance.pick(&[1, 10, 200, 1500]) },
+            34 => Step::Fail { point },
+            35 => Step::Full { ms: chance.in_range(1..2000) },
+            36 => Step::Stop,
+            37..39 => {
+                let how = if chance.once_in(2) { Crash::Power } else { Crash::Process };
+                Step::Crash { at: chance.once_in(2).then_some(point), how }
+            }
+            _ => Step::Restart { producer },
+        };
+        steps.push(Timed { at, step });
+    }
+    steps
+}

@@ -1,0 +1,378 @@
+//! One simulation: the lives of a node, one after another, the schedule of faults, and the checks at the end.
+
+use crate::disk::{Crash, Disk, FaultyJournal};
+use crate::model;
+use crate::plan::{AUDIENCES, Plan, Step, Timed, of_seed, run_name};
+use crate::world::{SESSION, World};
+use futures_util::stream;
+use proscenium::environment::{Environment, sabotage, simulation};
+use proscenium::feed::FeedConfig;
+use proscenium::guard::Policy;
+use proscenium::log::commit::Logs;
+use proscenium::log::memory::MemoryStore;
+use proscenium::serve::maintenance::settle::StalenessLimits;
+use proscenium::serve::{KeepAlive, Limits, Server};
+use serde_json::Value;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
+
+/// The most time that anything takes once the faults have stopped.
+const SETTLED_WITHIN: Duration = Duration::from_secs(300);
+/// The time within which the node notices what failed before the faults stopped, in milliseconds.
+const FAILURES_WITHIN_MS: u64 = 1000;
+/// The time between two looks at what has to come about.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The time at which every simulation begins, in seconds since 1970.
+const BEGIN_SECONDS: i64 = 1_767_225_600;
+
+/// What came of a simulation.
+pub struct Outcome {
+    /// What contradicts the promises; empty if nothing does.
+    pub violations: Vec<String>,
+    /// What happened, line by line. Equal seeds have equal traces.
+    pub trace: Vec<String>,
+    /// The simulated time.
+    pub time: Duration,
+    pub lives: u64,
+    pub requests: u64,
+}
+
+/// How a life of the node ended.
+enum End {
+    Crashed(Crash),
+    /// The server ended: a failed disk, or its operator.
+    Stopped,
+    /// The schedule is over, and everything is checked.
+    Checked,
+}
+
+/// Simulates a seed, with a planted fault; 0: none.
+#[must_use]
+pub fn of_seed_with(seed: u64, fault: u32) -> Outcome {
+    let (plan, steps) = of_seed(seed);
+    simulate(plan, steps, fault)
+}
+
+/// Simulates a plan by a schedule.
+#[must_use]
+pub fn simulate(plan: Plan, steps: Vec<Timed>, fault: u32) -> Outcome {
+    sabotage::plant(fault);
+    let (seed, world) = (plan.seed, World::new(plan, steps));
+    let (mut next, mut lives, mut wall_ms) = (0, 0, 0);
+    loop {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.expect("a runtime of one thread can be built");
+        let local = LocalSet::new();
+        lives += 1;
+        let end = local.block_on(&runtime, live(&world, seed ^ (lives << 48), &mut next, &mut wall_ms));
+        let now = {
+            let _entered = runtime.enter();
+            // What the node had in memory ends here, wherever each of its tasks was.
+            drop(local);
+            *world.node.borrow_mut() = None;
+            world.now()
+        };
+        drop(runtime);
+        simulation::end();
+        world.begun.set((now, None));
+        match end {
+            End::Checked => break,
+            End::Crashed(how) => world.note(&format!("the node crashed: {how:?}")),
+            End::Stopped => world.note("the node stopped"),
+        }
+        if !world.model.borrow().violations.is_empty() {
+            break;
+        }
+    }
+    sabotage::plant(0);
+    let time = Duration::from_millis(world.begun.get().0);
+    let world = Rc::into_inner(world).expect("the tasks of all nodes have ended");
+    Outcome {
+        violations: world.model.into_inner().violations,
+        trace: world.trace.into_inner(),
+        time,
+        lives,
+        requests: world.requests.get(),
+    }
+}
+
+/// A life of the node, from its start to its end.
+async fn live(world: &Rc<World>, seed: u64, next: &mut usize, wall_ms: &mut i64) -> End {
+    let (at, _) = world.begun.get();
+    world.begun.set((at, Some(Instant::now())));
+    let ms = BEGIN_SECONDS * 1000 + at as i64 + *wall_ms;
+    let wall = jiff::Timestamp::from_millisecond(ms).expect("the time is in range");
+    simulation::begin(seed, wall);
+    world.disk.recover();
+    let (sender, sockets) = mpsc::unbounded_channel();
+    let server = match server(&world.plan, &world.disk) {
+        Ok(server) => server,
+        Err(error) => {
+            world.violation(format!("the node does not start: {error}"));
+            return End::Checked;
+        }
+    };
+    *world.node.borrow_mut() = Some(sender);
+    let sockets = stream::unfold(sockets, async |mut sockets| Some((sockets.recv().await?, sockets)));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let mut stop = Some(stop);
+    world.note("the node starts");
+    world.start();
+    tokio::select! {
+        biased;
+        how = world.disk.crashed() => End::Crashed(how),
+        ended = server.run_on(sockets, async { drop(stopped.await) }) => {
+            let is_healed = world.healed_at.get().is_some_and(|at| world.now() > at + FAILURES_WITHIN_MS);
+            if is_healed && stop.is_some() {
+                world.violation(format!("the node stopped without a fault: {ended:?}"));
+                return End::Checked;
+            }
+            End::Stopped
+        },
+        () = async {
+            follow_schedule(world, next, wall_ms, &mut stop).await;
+            world.note("the faults stop");
+            world.disk.heal();
+            world.healed_at.set(world.healed_at.get().or(Some(world.now())));
+            world.cut_after.set(0);
+            settle(world).await;
+        } => End::Checked,
+    }
+}
+
+fn server(plan: &Plan, disk: &Arc<Disk>) -> Result<Server, proscenium::log::StoreError> {
+    let logs = Logs::open(MemoryStore::new(), Arc::new(FaultyJournal(disk.clone())))?;
+    let sizes = FeedConfig {
+        tick: Duration::from_millis(plan.tick_ms),
+        ring_bytes_max: plan.ring_bytes as usize,
+        ..FeedConfig::default()
+    };
+    let (limits, keep_alive) = (Limits::default(), KeepAlive::default());
+    let server = Server::on_logs(logs, None, Policy::default(), sizes, limits, keep_alive, Environment::SYSTEM);
+    // Producers that stop for the length of a fault are not gone.
+    let after = Duration::from_secs(100_000);
+    Ok(server.with_staleness_limits(StalenessLimits { stale_after: after, settle_after: after }))
+}
+
+/// Does the steps that are due, until none is left. Each is done once, in whichever life of the node.
+async fn follow_schedule(
+    world: &Rc<World>,
+    next: &mut usize,
+    wall_ms: &mut i64,
+    stop: &mut Option<tokio::sync::oneshot::Sender<()>>,
+) {
+    while let Some(Timed { at, step }) = world.steps.get(*next).copied() {
+        sleep(Duration::from_millis(at.saturating_sub(world.now()))).await;
+        *next += 1;
+        world.note(&format!("step {step:?}"));
+        match step {
+            Step::Send { producer, facts, burst } => {
+                let of = &world.producers[producer];
+                // The last fact of a run comes when its decisions are over.
+                let all = world.plan.producers[producer].facts.len();
+                let most = if producer_ends_run(world, producer) { all - 1 } else { all };
+                of.allowed.set((of.allowed.get() + facts).min(most));
+                of.burst.set(burst);
+            }
+            Step::Restart { producer } => world.producers[producer].asks.set(true),
+            Step::Open { reader } => world.readers[reader].is_open.set(true),
+            Step::Cut { reader } => world.readers[reader].cut.notify_one(),
+            Step::Stall { reader, ms } => world.readers[reader].stall_ms.set(ms),
+            Step::CutAfter { bytes } => world.cut_after.set(bytes),
+            Step::Decide { question, person, approves } => world.decisions.borrow_mut().push((question, person, approves)),
+            Step::Worker { mood } => world.worker.mood.set(mood),
+            Step::Look { run, audience } => {
+                let world = world.clone();
+                tokio::task::spawn_local(async move { drop(pages(&world, &run_name(run), audience).await) });
+            }
+            Step::Erase { run } => {
+                let of_run = world.plan.producers.iter().zip(&world.producers).filter(|(plan, _)| plan.run == run);
+                of_run.for_each(|(_, producer)| producer.is_refused.set(true));
+                world.erasures.borrow_mut().insert(run);
+            }
+            Step::Clock { ms } => {
+                *wall_ms += ms;
+                simulation::step_wall_clock(ms);
+            }
+            Step::Slow { ms } => world.disk.slow(ms),
+            Step::Fail { point } => world.disk.fail(point),
+            Step::Full { ms } => world.disk.fill(Duration::from_millis(ms)),
+            Step::Crash { at: Some(point), how } => world.disk.crash_at(point, how),
+            Step::Crash { at: None, how } => world.disk.crash(how),
+            Step::Stop => drop(stop.take()),
+        }
+        world.changed.notify_waiters();
+        tokio::task::yield_now().await;
+    }
+}
+
+fn producer_ends_run(world: &World, producer: usize) -> bool {
+    world.plan.producers[producer].name.ends_with(".main")
+}
+
+/// Waits until something has come about; records it if it does not.
+async fn await_that(world: &World, what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + SETTLED_WITHIN;
+    while !is_so() && world.model.borrow().violations.is_empty() {
+        if Instant::now() > until {
+            return world.violation(format!("{what}: not within {SETTLED_WITHIN:?} after the faults stopped"));
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// Lets everything come to its end without further faults, and checks it.
+async fn settle(world: &Rc<World>) {
+    world.worker.mood.set(0);
+    let ends = |n: usize| world.plan.producers[n].facts.len() - usize::from(producer_ends_run(world, n));
+    let all = || world.producers.iter().enumerate();
+    all().for_each(|(n, producer)| producer.allowed.set(ends(n)));
+    world.changed.notify_waiters();
+    await_that(world, "all facts are sent", || all().all(|(n, of)| of.is_refused.get() || of.next.get() >= ends(n))).await;
+    await_that(world, "all decisions and erasures are sent", || {
+        world.decisions.borrow().is_empty() && world.erasures.borrow().is_empty()
+    })
+    .await;
+    let runs: Vec<_> = (0..world.plan.runs).map(run_name).filter(|run| !world.model.borrow().is_erased(run)).collect();
+    let until = Instant::now() + SETTLED_WITHIN;
+    for run in &runs {
+        let is_open = |control: &Value| matches!(control["status"].as_str(), Some("queued" | "claimed"));
+        while controls(world, run).await.iter().any(is_open) && Instant::now() < until {
+            sleep(Duration::from_millis(500)).await;
+        }
+    }
+    all().for_each(|(n, producer)| producer.allowed.set(world.plan.producers[n].facts.len()));
+    world.readers.iter().for_each(|reader| reader.is_open.set(true));
+    world.changed.notify_waiters();
+    let is_sent = |(n, of): (usize, &crate::world::Producer)| of.next.get() >= world.plan.producers[n].facts.len();
+    await_that(world, "all runs are ended", || all().all(|one| one.1.is_refused.get() || is_sent(one))).await;
+    let has_ended = |n: usize| {
+        let (of, reader) = (&world.plan.readers[n], &world.readers[n]);
+        let of_run = |run: &String| reader.picture.borrow().logs.get(run).is_some_and(|log| log.ended.is_some());
+        reader.has_ended.get() || of.run.is_none() && runs.iter().all(of_run)
+    };
+    await_that(world, "all readers get the ends", || (0..world.readers.len()).all(has_ended)).await;
+    // What a reader gets too much of comes now.
+    sleep(Duration::from_secs(2)).await;
+    if world.model.borrow().violations.is_empty() {
+        check(world, &runs).await;
+    }
+}
+
+async fn check(world: &Rc<World>, runs: &[String]) {
+    for run in runs {
+        let mut events: [model::Events; 3] = Default::default();
+        for (audience, of_audience) in events.iter_mut().enumerate() {
+            let Some(found) = pages(world, run, audience).await else {
+                return world.violation(format!("{run} cannot be read for {}", AUDIENCES[audience]));
+            };
+            *of_audience = found;
+        }
+        world.model.borrow_mut().check_run(run, &events);
+        let listed = controls(world, run).await;
+        world.model.borrow_mut().check_controls(run, &listed);
+        let state = world.get(&format!("/v1/runs/{run}?audience=internal")).await.unwrap_or_default();
+        if state["status"] != "completed" {
+            world.violation(format!("{run} was ended, and is {state}"));
+        }
+        for (plan, reader) in world.plan.readers.iter().zip(&world.readers) {
+            if plan.run.is_some_and(|of| run_name(of) != *run) {
+                continue;
+            }
+            let path = format!("/v1/runs/{run}/activities?audience={}", AUDIENCES[plan.audience]);
+            let Some(activities) = world.get(&path).await else {
+                return world.violation(format!("the activities of {run} cannot be read"));
+            };
+            let mut model = world.model.borrow_mut();
+            reader.picture.borrow().check(run, &activities["activities"], &events[plan.audience], &mut model);
+        }
+    }
+    let attention = world.get("/v1/attention?audience=internal&limit=100").await.unwrap_or_default();
+    for run in (0..world.plan.runs).map(run_name).filter(|run| !runs.contains(run)) {
+        for of in ["events", "activities"] {
+            let answer = world.request("GET", &format!("/v1/runs/{run}/{of}?audience=internal"), &[], String::new()).await;
+            // What was on its way when it was erased begins the run again.
+            let is_anew = answer.as_ref().is_some_and(|answer| answer.status == 200 && answer.text.contains('<'));
+            if !is_anew && !answer.as_ref().is_some_and(|answer| matches!(answer.status, 404 | 410)) {
+                world.violation(format!("{run} is erased, and its {of} are {answer:?}"));
+            }
+            world.model.borrow_mut().shown("a page", 2, &answer.map_or_else(String::new, |answer| answer.text));
+        }
+    }
+    let text = attention.to_string();
+    world.model.borrow_mut().shown("the list of pending actions", 2, &text);
+    for question in &world.plan.questions {
+        let (run, token) = (run_name(question.run), format!("\"{}\"", question.action));
+        let is_gone = runs.contains(&run) || world.model.borrow().is_erased_fact(&question.token);
+        if is_gone && text.contains(&token) {
+            world.violation(format!("{run} has ended or is erased, and its question {token} is pending: {text}"));
+        }
+    }
+    let path = format!("/v1/sessions/{SESSION}/events?audience=internal");
+    if !runs.is_empty() && world.get(&path).await.is_none() {
+        world.violation("the session cannot be read".to_owned());
+    }
+}
+
+/// All envelopes of a run for an audience; `None` if they cannot be read.
+async fn pages(world: &World, run: &str, audience: usize) -> Option<model::Events> {
+    let (mut events, mut after, limit) = (model::Events::new(), 0, world.chance.borrow_mut().in_range(1..200));
+    loop {
+        let path = format!("/v1/runs/{run}/events?audience={}&after={after}&limit={limit}", AUDIENCES[audience]);
+        let page = world.get(&path).await?;
+        let found = page["events"].as_array()?;
+        for event in found {
+            let (sequence, mut model) = (event["sequence"].as_u64()?, world.model.borrow_mut());
+            model.shown("a page", audience, &event.to_string());
+            model.seen("a page", run, audience, event);
+            if sequence <= after {
+                model.violation(format!("a page of {run} after {after} has {sequence}"));
+            }
+            after = sequence;
+            events.insert(sequence, event.clone());
+        }
+        if page["truncated"] != true {
+            return Some(events);
+        }
+        if found.is_empty() {
+            return None;
+        }
+    }
+}
+
+async fn controls(world: &World, run: &str) -> Vec<Value> {
+    let (mut listed, mut path) = (Vec::new(), format!("/v1/runs/{run}/controls?audience=internal"));
+    loop {
+        let page = world.get(&path).await.unwrap_or_default();
+        listed.extend(page["controls"].as_array().cloned().unwrap_or_default());
+        match page["nextCursor"].as_str() {
+            Some(cursor) => path = format!("/v1/runs/{run}/controls?audience=internal&after={cursor}"),
+            None => return listed,
+        }
+    }
+}
+
+/// The shortest schedule of a plan that still fails, found by leaving out steps.
+#[must_use]
+pub fn minimise(plan: &Plan, steps: &[Timed], fault: u32) -> Vec<Timed> {
+    let fails = |steps: &[Timed]| !simulate(plan.clone(), steps.to_vec(), fault).violations.is_empty();
+    let (mut shortest, mut size) = (steps.to_vec(), steps.len().div_ceil(2));
+    while size > 0 {
+        let mut from = 0;
+        while from < shortest.len() {
+            let mut without = shortest.clone();
+            without.drain(from..(from + size).min(shortest.len()));
+            if fails(&without) {
+                shortest = without;
+            } else {
+                from += size;
+            }
+        }
+        size = if size == 1 { 0 } else { size.div_ceil(2) };
+    }
+    shortest
+}

@@ -319,7 +319,10 @@ async fn an_export_of_an_owner_names_the_run_whose_object_is_lost_and_goes_on_wi
     let (client, archiver, _) = start(dir.path()).await;
     let facts = serde_json::to_string(&[fact("run.started", json!({})), text(1), end()]).unwrap();
     for run in ["first", "lost", "last"] {
-        client.post(&format!("/v1/runs/{run}/facts?sessionId=s&owner=acme"), &[("content-type", "application/json")], facts.clone()).await.ok();
+        client
+            .post(&format!("/v1/runs/{run}/facts?sessionId=s&owner=acme"), &[("content-type", "application/json")], facts.clone())
+            .await
+            .ok();
         until_indexed(&client).await;
         if run == "lost" {
             assert_eq!(archiver.run_once().await.unwrap(), 2);

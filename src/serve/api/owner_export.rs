@@ -45,7 +45,8 @@ pub async fn get(State(app): State<Arc<App>>, authorization: Authorization, uri:
     let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
     let access = authorization.clone().into_open_access();
     let created = app.logs.mark().created;
-    let export = OwnerExport { app, authorization, access, owner, audience, created, pieces, sessions: 0, runs: 0, unreadable: 0 };
+    let export =
+        OwnerExport { app, authorization, access, owner, audience, created, pieces, sessions: 0, runs: 0, unreadable: 0 };
     tokio::spawn(export.write());
     let body = futures_util::stream::unfold(waiting, async |mut waiting| Some((waiting.recv().await?, waiting)));
     let headers = [(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")];

@@ -1,7 +1,7 @@
 //! The entry of a session in lists and in its shell: what one reader sees of it.
 
 use crate::feed::merged::sequence_at;
-use crate::log::archive::ArchiveEntry;
+use crate::log::archive::{ArchiveEntry, ListTexts};
 use crate::log::commit::Summary;
 use crate::log::row::Rows;
 use crate::log::sessions::{PendingBelow, PreviewSources, SessionOverview};
@@ -190,7 +190,11 @@ fn has_news(store: &dyn Store, logs: &[(LogKind, u64)], audience: Audience, read
 }
 
 /// A title from the first message of a user that the audience sees.
-pub(in crate::serve) fn made_title(store: &dyn Store, logs: &[(LogKind, u64)], audience: Audience) -> Result<Option<Box<str>>, StoreError> {
+pub(in crate::serve) fn made_title(
+    store: &dyn Store,
+    logs: &[(LogKind, u64)],
+    audience: Audience,
+) -> Result<Option<Box<str>>, StoreError> {
     for (kind, created) in logs {
         let Some(listed) = log_of_number(store, *kind, *created)? else { continue };
         if let Some(archived) = ArchiveEntry::of(store, &listed.log, listed.epoch)? {
@@ -327,9 +331,9 @@ pub(in crate::serve) async fn highlight_of_log(
 ) -> Result<FoundHighlight, StoreError> {
     if kind == ERROR {
         let log = log.clone();
-        let archived = app.logs.work(move |store| archived_error(store, &log, audience)).await?;
-        if let Some(error) = archived {
-            return Ok(error.map(|text| (ERROR, text)));
+        let archived = app.logs.work(move |store| archived_texts(store, &log, audience)).await?;
+        if let Some(texts) = archived {
+            return Ok(texts.error.map(|text| (ERROR, text)));
         }
     }
     let Some(view) = app.feed.activities(log, audience, None).await? else { return Ok(None) };
@@ -338,11 +342,11 @@ pub(in crate::serve) async fn highlight_of_log(
     Ok(line.map(|text| (kind, text.into())))
 }
 
-/// Why an archived run failed. `None`: the log is not archived as it is now.
-fn archived_error(store: &dyn Store, log: &LogId, audience: Audience) -> Result<Option<Option<Box<str>>>, StoreError> {
+/// What lists show of an archived log. `None`: the log is not archived as it is now.
+fn archived_texts(store: &dyn Store, log: &LogId, audience: Audience) -> Result<Option<ListTexts>, StoreError> {
     let Some(head) = store.head(log)? else { return Ok(None) };
     let archived = ArchiveEntry::of(store, log, head.epoch)?.filter(|entry| entry.through >= head.last);
-    Ok(archived.map(|entry| entry.texts[audience.index()].error.clone()))
+    Ok(archived.map(|entry| entry.texts[audience.index()].clone()))
 }
 
 fn question_of(view: &View) -> Option<String> {

@@ -83,13 +83,14 @@ impl FoundTexts {
                 let parts = matches.parts_of(&wanted);
                 let one = |(logs, (session, title)): (&Vec<(u64, LogId)>, &(SessionId, Option<Box<str>>))| {
                     let has_title = title.as_deref().is_some_and(|title| words.places(title).is_some());
-                    let found = first_match(store, &words, newest(logs, &parts), audience)?;
-                    let highlight = found.map(|found| {
-                        let (log, part, places) = found?;
-                        let of = index.sessions().branch_with(session, log);
-                        Some(highlight(of.as_ref(), log, &part, &places))
-                    });
-                    Ok(highlight.or_else(|| has_title.then_some(None)))
+                    Ok(match first_match(store, &words, newest(logs, &parts), audience)? {
+                        FirstMatch::Text(log, part, places) => {
+                            let of = index.sessions().branch_with(session, log);
+                            Some(Some(highlight(of.as_ref(), log, &part, &places)))
+                        }
+                        FirstMatch::Unread => Some(None),
+                        FirstMatch::None => has_title.then_some(None),
+                    })
                 };
                 sessions.iter().zip(&of).map(one).collect()
             })
@@ -97,35 +98,39 @@ impl FoundTexts {
     }
 }
 
-/// A text that has the words: its log, and the places of the words in it.
-type TextMatch<'l> = (&'l LogId, TextPart, Vec<(usize, usize)>);
+/// What a read of matches finds.
+enum FirstMatch<'l> {
+    None,
+    /// The index has a match in an archived run that cannot be read. A list without it would say that nothing matches.
+    Unread,
+    /// A text that has the words: its log, and the places of the words in it.
+    Text(&'l LogId, TextPart, Vec<(usize, usize)>),
+}
 
 /// The first of these matches of which the text has the words now. Titles are the caller's.
-///
-/// `Some(None)`: the index has a match in an archived run that cannot be read. A list without it would say that nothing matches.
 fn first_match<'l>(
     store: &dyn Store,
     words: &WordQuery,
     matches: Vec<(&'l LogId, &PartPlace)>,
     audience: Audience,
-) -> Result<Option<Option<TextMatch<'l>>>, StoreError> {
-    let mut unread = None;
+) -> Result<FirstMatch<'l>, StoreError> {
+    let mut found = FirstMatch::None;
     for (log, place) in matches.into_iter().filter(|(_, place)| place.kind != PartKind::Title).take(READ_MATCHES_MAX) {
         let parts = match Search::text(store, log, place, audience) {
             Err(error @ StoreError::Archived { .. }) => {
                 tracing::debug!(%error, "a match of a search has no text");
-                unread = Some(None);
+                found = FirstMatch::Unread;
                 continue;
             }
             parts => parts?,
         };
         for part in parts {
             if let Some(places) = words.places(&part.text) {
-                return Ok(Some(Some((log, part, places))));
+                return Ok(FirstMatch::Text(log, part, places));
             }
         }
     }
-    Ok(unread)
+    Ok(found)
 }
 
 /// What of a run has the words.
@@ -148,13 +153,14 @@ pub fn match_in_run(
     title: Option<&str>,
     audience: Audience,
 ) -> Result<Option<RunMatch>, StoreError> {
-    let found = first_match(store, words, matches.iter().map(|place| (run, place)).collect(), audience)?;
-    let text = found.map(|found| match found {
-        Some((log, part, places)) => RunMatch::Text(highlight(None, log, &part, &places)),
-        None => RunMatch::WithoutText,
-    });
-    let has_title = title.is_some_and(|title| words.places(title).is_some());
-    Ok(text.or_else(|| has_title.then_some(RunMatch::WithoutText)))
+    Ok(match first_match(store, words, matches.iter().map(|place| (run, place)).collect(), audience)? {
+        FirstMatch::Text(log, part, places) => Some(RunMatch::Text(highlight(None, log, &part, &places))),
+        FirstMatch::Unread => Some(RunMatch::WithoutText),
+        FirstMatch::None => {
+            let has_title = title.is_some_and(|title| words.places(title).is_some());
+            has_title.then_some(RunMatch::WithoutText)
+        }
+    })
 }
 
 /// The matches in these logs, the newest first.

@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(not(target_os = "linux"), ignore = "no other system counts what a thread reads")]
-    fn a_read_of_a_table_of_many_entries_does_not_read_its_whole_filter() {
+    fn a_first_read_of_a_table_of_many_entries_does_not_read_its_whole_filter() {
         let dir = tempfile::tempdir().unwrap();
         let open = || Trees::open(dir.path()).map_err(|(_, error)| error).unwrap();
         let key = |n: u64| n.to_be_bytes().repeat(2);
@@ -440,7 +440,7 @@ mod tests {
         for part in 0..5 {
             let mut batch = Batch::derived();
             for n in 0..40_000 {
-                batch.insert(TreeName::State, key(n * 5 + part), b"an entry".to_vec());
+                batch.insert(TreeName::State, key(part * 40_000 + n), b"an entry".to_vec());
             }
             trees.write(batch);
             trees.seal(Mark::default());
@@ -448,12 +448,11 @@ mod tests {
         }
         trees.compact(|| false).unwrap();
         drop(trees);
+        let before = read_bytes();
+        // To open a tree reads its mark.
         let trees = open();
-        for n in [7, 100_000, 199_999] {
-            let before = read_bytes();
-            assert_eq!(&*trees.snapshot().get(TreeName::State, &key(n)).unwrap().unwrap(), b"an entry");
-            let read = read_bytes() - before;
-            assert!(read < 32 << 10, "the read of one entry reads {read} bytes");
-        }
+        assert_eq!(&*trees.snapshot().get(TreeName::State, &key(100_000)).unwrap().unwrap(), b"an entry");
+        let read = read_bytes() - before;
+        assert!(read < 128 << 10, "of a filter of 250 kB and an index, {read} bytes are read");
     }
 }

@@ -154,7 +154,8 @@ impl Graph<'_> {
         let module = &self.modules[name];
         write!(text, "const {}=(()=>{{", self.ids[name]).expect("a string takes all text");
         for Import { target, names } in module.imports.iter().filter(|import| !import.names.is_empty()) {
-            let names: Vec<_> = names.iter().map(|(exported, local)| pair(&self.key(target, exported), module.local(local))).collect();
+            let names: Vec<_> =
+                names.iter().map(|(exported, local)| pair(&self.key(target, exported), module.local(local))).collect();
             write!(text, "const{{{}}}={};", names.join(","), self.ids[target.as_str()]).expect("a string takes all text");
         }
         for piece in &module.body {
@@ -164,7 +165,11 @@ impl Graph<'_> {
                         token.text != "meta" || !text.ends_with("import.") || !chunk.contains('/'),
                         "{name} uses import.meta in a folder"
                     );
-                    let local = if token.used == Use::None && !token.text.starts_with('#') { token.text } else { module.local(token.text) };
+                    let local = if token.used == Use::None && !token.text.starts_with('#') {
+                        token.text
+                    } else {
+                        module.local(token.text)
+                    };
                     if matches!(token.used, Use::Shorthand | Use::DeclaredShorthand) && local != token.text {
                         token.write(text);
                         text.push(':');
@@ -349,16 +354,20 @@ impl<'a> Module<'a> {
 }
 
 /// Names that a module may declare, but that elsewhere in it may be those of the browser or of the language.
+#[rustfmt::skip]
 const KEPT: [&str; 24] = [
-    "CSS", "EventSource", "Notification", "WebSocket", "as", "async", "caches", "crypto", "document", "fetch", "from", "get", "globalThis",
-    "history", "localStorage", "location", "navigator", "of", "performance", "sessionStorage", "set", "static", "undefined", "window",
+    "CSS", "EventSource", "Notification", "WebSocket", "as", "async", "caches", "crypto", "document", "fetch",
+    "from", "get", "globalThis", "history", "localStorage", "location", "navigator", "of", "performance",
+    "sessionStorage", "set", "static", "undefined", "window",
 ];
 
 /// Words of the language that are no names.
+#[rustfmt::skip]
 const KEYWORDS: [&str; 39] = [
-    "await", "break", "case", "catch", "class", "const", "continue", "debugger", "default", "delete", "do", "else", "export", "extends",
-    "false", "finally", "for", "function", "if", "import", "in", "instanceof", "let", "new", "null", "return", "super", "switch", "this",
-    "throw", "true", "try", "typeof", "var", "void", "while", "with", "yield", "enum",
+    "await", "break", "case", "catch", "class", "const", "continue", "debugger", "default", "delete", "do", "else",
+    "export", "extends", "false", "finally", "for", "function", "if", "import", "in", "instanceof", "let", "new",
+    "null", "return", "super", "switch", "this", "throw", "true", "try", "typeof", "var", "void", "while", "with",
+    "yield", "enum",
 ];
 
 /// What an open bracket of a script holds.
@@ -398,7 +407,8 @@ fn find_uses(tokens: &mut [Token]) {
             "(" => {
                 let end = closing[at];
                 let is_arrow = text(end + 1) == "=" && text(end + 2) == ">";
-                let is_function = last == "function" || before(at, 2) == "function" || before(at, 2) == "*" && before(at, 3) == "function";
+                let is_function =
+                    last == "function" || before(at, 2) == "function" || before(at, 2) == "*" && before(at, 3) == "function";
                 let is_method = match within {
                     Holds::Class { is_value } => !is_value,
                     Holds::Members { .. } => text(end + 1) == "{",
@@ -413,8 +423,12 @@ fn find_uses(tokens: &mut [Token]) {
             "{" if begins_object(tokens, at) => open.push(Holds::Members { declares: false }),
             "{" => open.push(Holds::Code),
             ")" | "]" | "}" => _ = open.pop(),
-            "=" if matches!(within, Holds::Class { .. }) => *open.last_mut().expect("it is open") = Holds::Class { is_value: true },
-            ";" if matches!(within, Holds::Class { .. }) => *open.last_mut().expect("it is open") = Holds::Class { is_value: false },
+            "=" if matches!(within, Holds::Class { .. }) => {
+                *open.last_mut().expect("it is open") = Holds::Class { is_value: true }
+            }
+            ";" if matches!(within, Holds::Class { .. }) => {
+                *open.last_mut().expect("it is open") = Holds::Class { is_value: false }
+            }
             // A part of a template that ends with an expression, or follows one.
             _ if this.starts_with(['`', '}']) => {
                 if this.starts_with('}') {
@@ -424,9 +438,13 @@ fn find_uses(tokens: &mut [Token]) {
                     open.push(Holds::Code);
                 }
             }
-            _ if this.starts_with(|first: char| first.is_alphabetic() || first == '_' || first == '$') && !KEYWORDS.contains(&this) => {
+            _ if this.starts_with(|first: char| first.is_alphabetic() || first == '_' || first == '$')
+                && !KEYWORDS.contains(&this) =>
+            {
                 let is_member_start = matches!(within, Holds::Members { .. }) && ["{", ","].contains(&last);
-                let is_accessor = matches!(within, Holds::Members { .. }) && ["get", "set", "async", "*"].contains(&last) && "{,".contains(before(at, 2));
+                let is_accessor = matches!(within, Holds::Members { .. })
+                    && ["get", "set", "async", "*"].contains(&last)
+                    && "{,".contains(before(at, 2));
                 uses[at] = match within {
                     _ if last == "." && !is_spread(at) => Use::None,
                     Holds::Class { is_value: false } => Use::None,
@@ -469,7 +487,11 @@ fn begins_object(tokens: &[Token], at: usize) -> bool {
     let text = |back: usize| at.checked_sub(back).map_or("", |index| tokens[index].text);
     match text(1) {
         ">" => text(2) != "=",
-        ":" => !tokens[..at].iter().rev().take_while(|one| ![";", "{", "}"].contains(&one.text)).any(|one| ["case", "default"].contains(&one.text)),
+        ":" => !tokens[..at]
+            .iter()
+            .rev()
+            .take_while(|one| ![";", "{", "}"].contains(&one.text))
+            .any(|one| ["case", "default"].contains(&one.text)),
         "(" | "," | "=" | "[" | "?" | "&" | "|" | "!" | "+" | "." | "return" | "of" | "in" | "export" | "throw" | "yield" => true,
         last => last.ends_with("${"),
     }
@@ -499,9 +521,13 @@ fn short_names<'a>(tokens: &[Token<'a>]) -> BTreeMap<&'a str, String> {
     let mut names: Vec<(&str, usize)> = names.into_iter().collect();
     names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let all = (0..).map(short_name);
-    let is_free = |name: &String| !taken.contains(name.as_str()) && !KEYWORDS.contains(&name.as_str()) && !KEPT.contains(&name.as_str());
+    let is_free =
+        |name: &String| !taken.contains(name.as_str()) && !KEYWORDS.contains(&name.as_str()) && !KEPT.contains(&name.as_str());
     let (mut private, mut free) = (all.clone().map(|name| format!("#{name}")), all.filter(is_free));
-    names.into_iter().filter_map(|(name, _)| Some((name, if name.starts_with('#') { private.next() } else { free.next() }?))).collect()
+    names
+        .into_iter()
+        .filter_map(|(name, _)| Some((name, if name.starts_with('#') { private.next() } else { free.next() }?)))
+        .collect()
 }
 
 /// The tokens of a module that are not read yet.

@@ -37,8 +37,9 @@ async fn a_picture_of_a_page_has_its_type_and_is_read_once() {
     for (name, kind) in [("card.png", "image/png"), ("growth.svg", "image/svg+xml")] {
         let picture = client.get(&format!("/docs/pictures/{name}")).await;
         assert_eq!((picture.status, picture.headers["content-type"].to_str().unwrap()), (200, kind));
-        let known =
-            client.get_with(&format!("/docs/pictures/{name}"), &[("if-none-match", picture.headers["etag"].to_str().unwrap())]).await;
+        let known = client
+            .get_with(&format!("/docs/pictures/{name}"), &[("if-none-match", picture.headers["etag"].to_str().unwrap())])
+            .await;
         assert_eq!((known.status, known.body.len()), (304, 0));
     }
     client.get("/docs/pictures/never.png").await.problem(404, "no_such_page");

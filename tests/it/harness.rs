@@ -404,7 +404,11 @@ pub const DOCUMENTATION: Documentation = Documentation::new(
         ),
         ("llms.txt", "# Test\n\n- [The start](index.md): all\n- [Out](https://example.com): else\n"),
     ],
-    &[("pictures/card.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x06\x40\0\0\x03\xe8"), ("pictures/card-dark.png", b"dark"), ("pictures/growth.svg", b"<svg/>")],
+    &[
+        ("pictures/card.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x06\x40\0\0\x03\xe8"),
+        ("pictures/card-dark.png", b"dark"),
+        ("pictures/growth.svg", b"<svg/>"),
+    ],
 );
 
 /// Serves until `stop` completes. Returns a client, and a handle that ends with the server.

@@ -34,10 +34,7 @@ const ABSENT: &str = "# Proscenium\n\nThis build contains no documentation.\n";
 impl Documentation {
     /// The pages with their texts, and the pictures with their bytes.
     #[must_use]
-    pub const fn new(
-        texts: &'static [(&'static str, &'static str)],
-        pictures: &'static [(&'static str, &'static [u8])],
-    ) -> Self {
+    pub const fn new(texts: &'static [(&'static str, &'static str)], pictures: &'static [(&'static str, &'static [u8])]) -> Self {
         Self { texts, pictures }
     }
 
@@ -128,8 +125,10 @@ impl Documentation {
         let Some((file, bytes)) = file_of(from, link).and_then(|file| Some((file.clone(), self.picture(&file)?))) else {
             return format!("<em class=\"picture\">Picture: {words}</em>");
         };
-        let size = size_of_png(bytes).map_or_else(String::new, |[width, height]| format!(" width=\"{width}\" height=\"{height}\""));
-        let dark = file.rsplit_once('.').map(|(name, end)| format!("{name}{DARK}.{end}")).filter(|file| self.picture(file).is_some());
+        let size =
+            size_of_png(bytes).map_or_else(String::new, |[width, height]| format!(" width=\"{width}\" height=\"{height}\""));
+        let dark =
+            file.rsplit_once('.').map(|(name, end)| format!("{name}{DARK}.{end}")).filter(|file| self.picture(file).is_some());
         let source = dark.map_or_else(String::new, |file| {
             format!("<source srcset=\"/docs/{}\" media=\"(prefers-color-scheme: dark)\">", escaped(&file))
         });

@@ -57,9 +57,11 @@ async fn an_owner_learns_nothing_of_the_runs_of_another_from_pages_totals_and_fa
         }
     }
     let all = Client::with_token(guarded.client.at, &admin());
-    for (filter, expected) in
-        [("", json!({ "alice": 2, "bob": 5 })), ("agent:bob-agent", json!({ "bob": 5 })), ("owner:a*", json!({ "alice": 2, "bob": 5 }))]
-    {
+    for (filter, expected) in [
+        ("", json!({ "alice": 2, "bob": 5 })),
+        ("agent:bob-agent", json!({ "bob": 5 })),
+        ("owner:a*", json!({ "alice": 2, "bob": 5 })),
+    ] {
         let answer = all.get(&format!("/v1/runs?filter={filter}")).await.ok();
         assert_eq!(answer["facets"]["owner"], expected, "{filter}: an owner is counted among what meets the other terms");
     }

@@ -110,7 +110,7 @@ async fn the_binary_serves_each_page_and_each_link_within_them_leads_somewhere()
     for page in &pages {
         let html = text(&client, page).await;
         assert!(!html.contains("Picture: "), "{page} shows a picture that is missing in src/cli/documentation.rs");
-        for address in html.split(" src=\"").skip(1).chain(html.split("srcset=\"").skip(1)) {
+        for address in html.split("<img src=\"").skip(1).chain(html.split("<source srcset=\"").skip(1)) {
             shown.insert(address.split('"').next().unwrap().to_owned());
         }
     }

@@ -319,7 +319,9 @@ impl<J: Journal> Committer<J> {
             waiting.push((count, last, log, summary, chain, index, Some(ack), in_flight));
         }
         if sabotage::is(2) {
-            waiting.iter_mut().for_each(|(.., ack, _)| answer(ack, Ok(())));
+            for (.., ack, _) in &mut waiting {
+                answer(ack, Ok(()));
+            }
         }
         let (begun, count) = (Instant::now(), appends.len());
         let ordered = self.answered(self.orderer.append(appends, &follows), || {

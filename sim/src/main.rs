@@ -23,19 +23,25 @@ fn main() -> ExitCode {
         lives += outcome.lives;
         requests += outcome.requests;
         if arguments.iter().any(|argument| argument == "--trace") {
-            outcome.trace.iter().for_each(|line| println!("{line}"));
+            for line in &outcome.trace {
+                println!("{line}");
+            }
         }
         if outcome.violations.is_empty() {
             continue;
         }
         failed += 1;
         println!("seed {seed} fails:");
-        outcome.violations.iter().take(5).for_each(|violation| println!("  {violation:.500}"));
+        for violation in outcome.violations.iter().take(5) {
+            println!("  {violation:.500}");
+        }
         if failed == 1 {
             let (plan, steps) = of_seed(seed);
             let shortest = minimise(&plan, &steps, fault);
             println!("its shortest schedule, {} of {} steps:", shortest.len(), steps.len());
-            shortest.iter().for_each(|step| println!("  {step}"));
+            for step in &shortest {
+                println!("  {step}");
+            }
         }
     }
     println!("{count} seeds, {failed} failed; {time:.0?} simulated, {lives} lives of the node, {requests} connections");

@@ -144,6 +144,13 @@ impl Model {
         self.facts.get(token).is_some_and(|fact| fact.state == FactState::Erased)
     }
 
+    /// Whether a run was erased before the server had acknowledged any fact of it: its streams may wait for ever.
+    #[must_use]
+    pub fn is_erased_unwritten(&self, run: &str) -> bool {
+        let is_erased = |fact: &Fact| fact.run == run && fact.state == FactState::Erased;
+        self.erased.contains(run) && !self.facts.values().any(is_erased)
+    }
+
     /// The acknowledged facts of a run.
     #[must_use]
     pub fn acknowledged_of(&self, run: &str) -> Vec<String> {

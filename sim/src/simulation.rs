@@ -253,7 +253,8 @@ async fn settle(world: &Rc<World>) {
     let has_ended = |n: usize| {
         let (of, reader) = (&world.plan.readers[n], &world.readers[n]);
         let of_run = |run: &String| reader.picture.borrow().logs.get(run).is_some_and(|log| log.ended.is_some());
-        reader.has_ended.get() || of.run.is_none() && runs.iter().all(of_run)
+        let waits_for_ever = |run: usize| world.model.borrow().is_erased_unwritten(&run_name(run));
+        reader.has_ended.get() || of.run.is_some_and(waits_for_ever) || of.run.is_none() && runs.iter().all(of_run)
     };
     await_that(world, "all readers get the ends", || (0..world.readers.len()).all(has_ended)).await;
     // What a reader gets too much of comes now.

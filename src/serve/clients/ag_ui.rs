@@ -15,6 +15,7 @@ use super::{DialectStream, PendingOpening, Start, StartFuture, Started, StreamOp
 use crate::auth::rights::Verb;
 use crate::control::Requester;
 use crate::control::aside::Aside;
+use crate::encode::ag_ui::adapted::AdaptedAgUi;
 use crate::encode::ag_ui::{AgUi, AgUiOptions, interrupts, messages, state, text_of};
 use crate::encode::dialect_cursor::DialectCursor;
 use crate::encode::frames::{ActivityView, Frame};
@@ -116,7 +117,7 @@ impl ClientOptions {
         let subagents = self.subagents || is_v1;
         let dialect = AgUi::new(AgUiOptions { thread, run, begin, until, is_v1, subagents, messages });
         match self.is_tanstack() {
-            true => Box::new(TanStack::new(dialect)),
+            true => Box::new(AdaptedAgUi::of(dialect, TanStack)),
             false => Box::new(dialect),
         }
     }

@@ -19,6 +19,7 @@ pub use wire::A2aVersion;
 
 use super::ag_ui::adapted::{AdaptedAgUi, EventAdapter};
 use super::ag_ui::{self, AgUi, AgUiOptions};
+use super::files::FilePart;
 use super::frames::ActivityView;
 use super::{Begin, Until};
 use serde_json::{Map, Value, json};
@@ -94,7 +95,11 @@ impl A2aOptions {
     /// A message of the user.
     fn said(&self, message: &Value) -> Value {
         let id = message["id"].as_str().unwrap_or_default();
-        wire::message(self, "user", id, &[Part::Text(ag_ui::text_of(message))])
+        let files = message["content"].as_array().into_iter().flatten().filter(|part| FilePart::of(part).is_some());
+        let files: Vec<_> = files.map(|part| Part::File(part.clone())).collect();
+        let text = Some(ag_ui::text_of(message)).filter(|text| files.is_empty() || !text.is_empty());
+        let parts: Vec<_> = text.map(Part::Text).into_iter().chain(files).collect();
+        wire::message(self, "user", id, &parts)
     }
 }
 

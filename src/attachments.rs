@@ -24,6 +24,10 @@ use std::time::Duration;
 
 /// The largest attachment, in bytes.
 pub const ATTACHMENT_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// The longest name of an attachment, in characters.
+pub const ATTACHMENT_NAME_CHARS_MAX: usize = 255;
+/// The media type of an attachment that states none.
+pub const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 /// Attachments of the last day, of one session and of one server.
 pub const ATTACHMENTS_PER_SESSION_MAX: usize = 256;
 pub const ATTACHMENTS_MAX: usize = 100_000;
@@ -52,6 +56,25 @@ pub struct Upload {
     pub media_type: Box<str>,
     pub name: Option<Box<str>>,
     pub body: Bytes,
+}
+
+/// The media type that a client states, without parameters. `None`: the text is none.
+#[must_use]
+pub fn media_type_of(stated: &str) -> Option<Box<str>> {
+    let text = stated.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_token =
+        |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte));
+    match text.split_once('/') {
+        _ if text.is_empty() => Some(UNKNOWN_MEDIA_TYPE.into()),
+        Some((kind, subtype)) if is_token(kind) && is_token(subtype) => Some(text.into()),
+        _ => None,
+    }
+}
+
+/// Whether an attachment can have this name.
+#[must_use]
+pub fn is_attachment_name(name: &str) -> bool {
+    !name.chars().any(char::is_control) && name.chars().count() <= ATTACHMENT_NAME_CHARS_MAX
 }
 
 /// Why an attachment is refused.
@@ -237,4 +260,20 @@ impl Attachments {
 /// Drops the attachments that a text names.
 fn drop_named(ids: &mut Vec<BlobId>, text: &[u8]) {
     ids.retain(|id| memmem::find(text, id.as_str().as_bytes()).is_none());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_media_type_is_two_tokens() {
+        let of = |text: &str| media_type_of(text);
+        assert_eq!(of("Image/PNG; charset=x").as_deref(), Some("image/png"));
+        assert_eq!(of("application/vnd.ms-excel").as_deref(), Some("application/vnd.ms-excel"));
+        assert_eq!(of("").as_deref(), Some(UNKNOWN_MEDIA_TYPE));
+        for refused in ["png", "image/", "/png", "image/png/x", "text/html\" x", "te xt/plain"] {
+            assert_eq!(of(refused), None, "{refused}");
+        }
+    }
 }

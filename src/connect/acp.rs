@@ -22,15 +22,20 @@ use std::collections::HashSet;
 use std::future::ready;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) const CONNECTOR: ConnectorKind =
     ConnectorKind { name: "acp", source: "acp", target: TargetKind::Command, options: &[], resolves: false, open };
 
 fn open(entry: &AgentEntry, line_bytes_max: usize) -> Result<Box<dyn Protocol>, String> {
-    Ok(Box::new(AcpAgent(process_pool(entry, line_bytes_max)?)))
+    Ok(Box::new(AcpAgent { pool: process_pool(entry, line_bytes_max)?, takes_images: Arc::default() }))
 }
 
-struct AcpAgent(Arc<ProcessPool<AcpProcess>>);
+struct AcpAgent {
+    pool: Arc<ProcessPool<AcpProcess>>,
+    /// Whether the last process takes images, as it said when it started.
+    takes_images: Arc<AtomicBool>,
+}
 
 /// What the session remembers: the agent's own session.
 const SESSION: &str = "acpSession";
@@ -46,7 +51,7 @@ impl Protocol for AcpAgent {
                     "The agent's process has ended, and no longer waits for the answer.",
                 ));
             };
-            let (mut process, context) = match self.0.take(&call.session).await {
+            let (mut process, context) = match self.pool.take(&call.session).await {
                 Some(process) => (process, None),
                 None => self.start(call).await?,
             };
@@ -56,7 +61,7 @@ impl Protocol for AcpAgent {
             let said = match said {
                 Ok(said) => said,
                 Err(refused) => {
-                    self.0.keep(&call.session, process);
+                    self.pool.keep(&call.session, process);
                     return Err(refused);
                 }
             };
@@ -69,11 +74,15 @@ impl Protocol for AcpAgent {
             let facts = vec![json!({ "from": "client", "message": request }).to_string()];
             let session = memory::named([(SESSION, Some(process.session.as_str()))]);
             let news = Remembered { session, ..Remembered::default() };
-            let (pool, session) = (self.0.clone(), call.session.clone());
+            let (pool, session) = (self.pool.clone(), call.session.clone());
             Ok(Box::new(AcpTurn { pool, session, process: Some(process), prompt, facts, questions: Vec::new(), news })
                 as Box<dyn Upstream>)
         }
         .boxed()
+    }
+
+    fn states_images(&self) -> Option<Arc<AtomicBool>> {
+        Some(self.takes_images.clone())
     }
 
     fn question_life(&self) -> QuestionLife {
@@ -89,17 +98,21 @@ impl Protocol for AcpAgent {
 impl AcpAgent {
     /// Starts a process with the agent's session, and the conversation if that session does not have it.
     async fn start(&self, call: &UpstreamCall) -> Result<(AcpProcess, Option<String>), UpstreamError> {
-        let process = AgentProcess::start(&self.0.command, &[], self.0.line_bytes_max)?;
+        let process = AgentProcess::start(&self.pool.command, &[], self.pool.line_bytes_max)?;
         let mut process = AcpProcess { process, session: String::new(), requests: 0, prompt_abilities: Value::Null };
         let client = json!({ "name": "proscenium", "version": env!("CARGO_PKG_VERSION") });
         let abilities = json!({ "elicitation": { "form": {} } });
         let offer = json!({ "protocolVersion": 1, "clientCapabilities": abilities, "clientInfo": client });
         let mut agent = self.ask(&mut process, "initialize", offer).await?;
         process.prompt_abilities = agent["agentCapabilities"]["promptCapabilities"].take();
+        // An image goes as such, or as an embedded resource.
+        let takes_images = ["image", "embeddedContext"].iter().any(|ability| process.prompt_abilities[*ability] == true);
+        self.takes_images.store(takes_images, Ordering::Relaxed);
         // The protocol wants an absolute path.
-        let directory = std::path::absolute(self.0.command.directory.as_deref().unwrap_or(Path::new("."))).map_err(|error| {
-            UpstreamError::new("process_not_started", format!("The agent's directory has no absolute path: {error}."))
-        })?;
+        let directory =
+            std::path::absolute(self.pool.command.directory.as_deref().unwrap_or(Path::new("."))).map_err(|error| {
+                UpstreamError::new("process_not_started", format!("The agent's directory has no absolute path: {error}."))
+            })?;
         let mut params = json!({ "cwd": directory, "mcpServers": [] });
         let known = memory::id(&call.memory.session, SESSION);
         if let Some(known) = known.filter(|_| agent["agentCapabilities"]["loadSession"] == true) {
@@ -123,7 +136,7 @@ impl AcpAgent {
     async fn ask(&self, process: &mut AcpProcess, method: &str, params: Value) -> Result<Value, UpstreamError> {
         let id = process.request(method, params, &mut Vec::new()).await?;
         loop {
-            let line = process.process.next(Some(self.0.limits.first_byte)).await?;
+            let line = process.process.next(Some(self.pool.limits.first_byte)).await?;
             let mut message = parse(&line)?;
             if let (Some(method), Some(request)) = (message["method"].as_str(), message.get("id")) {
                 // No session is open yet, so no user can be asked.

@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use uuid::Uuid;
 
 /// One call to an agent.
@@ -192,6 +194,11 @@ pub(super) trait Protocol: Send + Sync {
     /// Why the agent cannot get it, for the user.
     fn check_edit(&self, _edit: &ActionReply) -> Result<(), &'static str> {
         Err("The agent takes no changed arguments. Approve or reject the action.")
+    }
+
+    /// Whether the agent takes images, where that is its own to say: `false` until it has started. `None`: it does.
+    fn states_images(&self) -> Option<Arc<AtomicBool>> {
+        None
     }
 
     /// How long the agent waits for an answer.

@@ -123,6 +123,9 @@ pub fn connect(app: &Arc<App>, entries: Vec<AgentEntry>) -> Result<impl Future<O
         let protocol = (entry.connector.open)(&entry, app.limits.fact_bytes_max)
             .map_err(|what| EntryError { at: format!("agent {}", entry.name), what })?;
         tracing::info!(agent = %entry.name, protocol = entry.connector.name, "connecting an agent");
+        if let Some(stated) = protocol.states_images() {
+            app.stated_images.lock().insert(entry.name.clone(), stated);
+        }
         let secrets = KnownSecrets::new(entry.credentials.iter().map(|credential| credential.0.as_str()));
         let (was_unreachable, lost_states) = (Notify::new(), Mutex::default());
         let agent = Arc::new(ConnectedAgent { app: app.clone(), entry, protocol, secrets, was_unreachable, lost_states });

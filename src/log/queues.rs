@@ -367,6 +367,14 @@ impl Queues {
         self.inner.lock().items.values().find(|item| item.open.id == *id).map(|item| item.log.clone())
     }
 
+    /// The open controls of an agent that ask for work in sessions and runs: their logs, their ids and their positions.
+    #[must_use]
+    pub fn asking_for_work(&self, agent: &AgentId) -> Vec<(LogId, ControlId, u64)> {
+        let inner = self.inner.lock();
+        let asking = inner.items.iter().filter(|(_, item)| item.open.agent == *agent && item.open.asks_for_work());
+        asking.map(|(position, item)| (item.log.clone(), item.open.id.clone(), *position)).collect()
+    }
+
     /// The number of open controls that no claimant holds.
     #[must_use]
     pub fn unclaimed(&self) -> usize {

@@ -1,4 +1,4 @@
-//! How runs ended: their numbers and their durations by agent, since the process started.
+//! How runs ended: their numbers and their durations by agent, of the ends that this process committed.
 
 use super::run_index::millis;
 use super::summary::Summary;

@@ -4,6 +4,7 @@ use super::event::SeenEvent;
 use super::subscription::PushSubscription;
 use super::task_push::TaskPush;
 use super::webhook::Webhook;
+use crate::auth::holder::TokenHolder;
 use crate::model::OwnerId;
 use std::sync::Arc;
 
@@ -24,6 +25,16 @@ impl MessageDestination {
         match self {
             Self::Webhook(webhook) => &webhook.id,
             Self::Device(id, _) | Self::Task(id, _) => id,
+        }
+    }
+
+    /// Who asked for its messages, and when it ends if nothing renews it, in milliseconds since 1970. `None`: the operator did.
+    #[must_use]
+    pub fn asked_by(&self) -> Option<(Option<&TokenHolder>, i64)> {
+        match self {
+            Self::Webhook(_) => None,
+            Self::Device(_, subscription) => Some((subscription.holder.as_ref(), subscription.until())),
+            Self::Task(_, push) => Some((push.holder.as_ref(), push.until())),
         }
     }
 

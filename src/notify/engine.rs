@@ -417,38 +417,49 @@ fn attempt(
 ) -> impl Future<Output = Attempted> + use<> {
     let (notifier, reads) = (engine.notifier.clone(), engine.reads.clone());
     async move {
-        let result = match &destination {
-            MessageDestination::Webhook(webhook) => match message::body(&reads, &delivery.event, webhook, &notifier).await {
-                Ok(Some(body)) => Ok(Attempt::Answered(notifier.post(webhook, &delivery.id, body).await)),
-                Ok(None) => Ok(Attempt::Needless),
-                Err(error) => Err(error),
-            },
-            MessageDestination::Device(_, subscription) => tell_device(&notifier, &reads, subscription, &delivery.event).await,
-            MessageDestination::Task(_, push) => tell_task(&notifier, &reads, push, &delivery.event).await,
-        };
+        let result = deliver(&notifier, &reads, &destination, &delivery).await;
         Attempted { destination, key, result }
     }
 }
 
-/// Sends a message to a device, with the rights that its person has now.
+/// Sends a message, with the rights that the person who asked for it has now.
+async fn deliver(
+    notifier: &Notifier,
+    reads: &Reads,
+    destination: &MessageDestination,
+    delivery: &Notification,
+) -> Result<Attempt, StoreError> {
+    let event = &delivery.event;
+    if let Some((holder, until)) = destination.asked_by() {
+        if have_ended(reads, holder) || until <= (notifier.environment.now)().as_millisecond() {
+            return Ok(Attempt::Ended);
+        }
+        if !event.is_covered_by(holder, owner_of(reads, &event.log).await?.as_ref()) {
+            return Ok(Attempt::Needless);
+        }
+    }
+    match destination {
+        MessageDestination::Webhook(webhook) => match message::body(reads, event, webhook, notifier).await? {
+            Some(body) => Ok(Attempt::Answered(notifier.post(webhook, &delivery.id, body).await)),
+            None => Ok(Attempt::Needless),
+        },
+        MessageDestination::Device(_, subscription) => tell_device(notifier, reads, subscription, event).await,
+        MessageDestination::Task(_, push) => tell_task(notifier, reads, push, event).await,
+    }
+}
+
+/// Sends a message to a device.
 async fn tell_device(
     notifier: &Notifier,
     reads: &Reads,
     subscription: &PushSubscription,
     event: &StatusEvent,
 ) -> Result<Attempt, StoreError> {
-    let now = (notifier.environment.now)();
     let Ok(endpoint) = notifier.services.endpoint(&subscription.endpoint) else { return Ok(Attempt::Ended) };
-    if have_ended(reads, subscription.holder.as_ref()) || subscription.until() <= now.as_millisecond() {
-        return Ok(Attempt::Ended);
-    }
-    if !subscription.covers(event, owner_of(reads, &event.log).await?.as_ref()) {
-        return Ok(Attempt::Needless);
-    }
     let Some(message) = message::push(reads, event, subscription.audience, notifier).await? else {
         return Ok(Attempt::Needless);
     };
-    let key = reads.logs.server_state().get::<VapidKey>(VAPID_KEY_ID);
+    let (key, now) = (reads.logs.server_state().get::<VapidKey>(VAPID_KEY_ID), (notifier.environment.now)());
     let request = key.and_then(|key| push::request(subscription, endpoint, &key, notifier.public_url.as_ref(), message, now));
     match request {
         Some(request) => Ok(Attempt::Answered(notifier.push(request).await)),
@@ -456,16 +467,9 @@ async fn tell_device(
     }
 }
 
-/// Sends the status of a task to a push address, with the rights that its person has now.
+/// Sends the status of a task to a push address.
 async fn tell_task(notifier: &Notifier, reads: &Reads, push: &TaskPush, event: &StatusEvent) -> Result<Attempt, StoreError> {
-    let now = (notifier.environment.now)().as_millisecond();
     let Ok(endpoint) = notifier.services.any_endpoint(&push.url) else { return Ok(Attempt::Ended) };
-    if have_ended(reads, push.holder.as_ref()) || push.until() <= now {
-        return Ok(Attempt::Ended);
-    }
-    if !push.covers(event, owner_of(reads, &event.log).await?.as_ref()) {
-        return Ok(Attempt::Needless);
-    }
     let Some(body) = message::task(reads, event, push).await? else { return Ok(Attempt::Needless) };
     let post = |client: &Client| client.post(endpoint.url).headers(push.headers()).body(body);
     Ok(Attempt::Answered(notifier.send(endpoint.allow_private, post).await))

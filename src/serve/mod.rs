@@ -81,9 +81,10 @@ use maintenance::settle::{Settler, StalenessLimits};
 use maintenance::tasks::{TaskEnded, Tasks};
 use parking_lot::Mutex;
 use router::router;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use telemetry::meters::Meters;
 use telemetry::trace;
@@ -206,6 +207,8 @@ pub struct App {
     lost_log_lines: Arc<Counter>,
     /// Connected agents whose address accepted no connection when it was asked last, or was not asked yet.
     pub absent_agents: Mutex<BTreeSet<AgentId>>,
+    /// Connected agents whose programs say whether they take images, and whether they do. All others are called anyway.
+    pub stated_images: Mutex<BTreeMap<AgentId, Arc<AtomicBool>>>,
     request_ids: trace::RequestIds,
     started: jiff::Timestamp,
     /// The share links.
@@ -349,6 +352,7 @@ impl Server {
             agents: Vec::new(),
             lost_log_lines: Arc::default(),
             absent_agents: Mutex::default(),
+            stated_images: Mutex::default(),
             request_ids: trace::RequestIds::new((environment.random)() as u32),
             started: (environment.now)(),
             links,
@@ -740,6 +744,12 @@ pub const ERASE_WITHIN: Duration = Duration::from_hours(24);
 const FINISH_TIME_MAX: Duration = Duration::from_secs(8);
 
 impl App {
+    /// Whether an agent may take images.
+    #[must_use]
+    pub fn takes_images(&self, agent: &AgentId) -> bool {
+        self.stated_images.lock().get(agent).is_none_or(|stated| stated.load(Ordering::Relaxed))
+    }
+
     /// The reconnect delay of a reader, in milliseconds.
     ///
     /// It is random, so that the readers of a stopped server do not all reach the next server in the same instant.

@@ -63,6 +63,20 @@ for (const version of ["1.0", "0.3"]) {
     assert.equal(again[0].task.contextId, stream[0].task.contextId, "of the same context");
   });
 
+  test(`a client of A2A ${version} sends files, which the agent gets and the history has`, { skip }, async () => {
+    const server = await startHelper();
+    const got = await talk(server, version, "Files", "get");
+    const task = last(got, "get");
+    const said = [...(task.artifacts ?? []).flatMap(({ parts }) => parts), ...(task.status.message?.parts ?? [])];
+    const text = said.map((part) => part.text ?? "").join("");
+    assert.match(text, /a\.png image\/png AB; .*application\/pdf https:\/\/a\.example\/b\.pdf/, JSON.stringify(task));
+    const [, image, link] = task.history[0].parts;
+    assert.deepEqual([image.mediaType, image.filename], ["image/png", "a.png"]);
+    assert.deepEqual([link.mediaType, link.url], ["application/pdf", "https://a.example/b.pdf"]);
+    const read = await fetch(server.url + image.url);
+    assert.equal(await read.text(), "AB");
+  });
+
   test(`a client of A2A ${version} answers what its task waits for, and hears of its end`, { skip }, async () => {
     const receiver = createServer().listen(0, "127.0.0.1");
     await once(receiver, "listening");
@@ -88,3 +102,19 @@ for (const version of ["1.0", "0.3"]) {
     assert.match(JSON.stringify(last(got, "get").artifacts), /answer: a.txt/);
   });
 }
+
+test("a client of A2A 1.0 lists the tasks of its context page by page", { skip }, async () => {
+  const server = await startHelper();
+  const got = await talk(server, "1.0", "Hello", "Again", "list:", "list:artifacts");
+  const pages = got.filter(({ of }) => of === "list:");
+  assert.equal(pages.length, 2);
+  const tasks = pages.flatMap((page) => page.tasks);
+  assert.deepEqual(tasks.map(({ status }) => status.state), ["TASK_STATE_COMPLETED", "TASK_STATE_COMPLETED"]);
+  assert.deepEqual(
+    new Set(tasks.map(({ id }) => id)),
+    new Set(got.filter(({ task }) => task).map(({ task }) => task.id)),
+  );
+  assert.deepEqual([pages[0].totalSize, pages[0].pageSize, tasks[0].artifacts], [2, 1, undefined]);
+  const whole = got.filter(({ of }) => of === "list:artifacts").flatMap((page) => page.tasks);
+  assert.match(JSON.stringify(whole.map(({ artifacts }) => artifacts)), /Turn 2: Again.*Turn 1: Hello/);
+});

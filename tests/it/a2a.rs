@@ -2,6 +2,7 @@
 
 use crate::harness::{Client, fact, recordings, start_local, to_ndjson, with_timeout};
 use crate::harness::{is_full, part_of};
+use proscenium::attachments::{ATTACHMENT_BYTES_MAX, ATTACHMENTS_PER_SESSION_MAX};
 use serde_json::{Map, Value, json};
 
 pub const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
@@ -258,6 +259,147 @@ fn events_without_ids(body: &[u8]) -> Vec<Value> {
 }
 
 #[tokio::test]
+async fn a_file_reaches_the_agent_as_an_attachment_and_stands_in_the_history_of_its_task() {
+    let url = "https://a.example/b.pdf";
+    let new = json!([{ "text": "See" }, { "raw": "QUI=", "mediaType": "image/png", "filename": "a.png" }, { "url": url }]);
+    let old = json!([
+        { "kind": "text", "text": "See" },
+        { "kind": "file", "file": { "bytes": "QUI=", "mimeType": "image/png", "name": "a.png" } },
+        { "kind": "file", "file": { "uri": url } },
+    ]);
+    for (method, get, sent) in [("message/send", "tasks/get", &old), ("SendMessage", "GetTask", &new)] {
+        let client = start_local().await;
+        let mut params = message(json!({ "parts": sent }));
+        params["configuration"] = json!({ "blocking": false });
+        let task = ask(&client, method, &params).await["result"].clone();
+        // The same message again attaches nothing.
+        let again = ask(&client, method, &params).await["result"].clone();
+        assert_eq!(again, task);
+        let value = accept(&client).await;
+        let content = &value["messages"][0]["content"];
+        let href = content[1]["url"].as_str().unwrap();
+        assert_eq!(content[0], json!({ "type": "text", "text": "See" }));
+        assert_eq!(content[1], json!({ "type": "binary", "mimeType": "image/png", "filename": "a.png", "url": href }));
+        assert_eq!(content[2], json!({ "type": "binary", "mimeType": "application/octet-stream", "url": url }));
+        let attached = client.get(href).await;
+        assert_eq!((attached.status, &attached.body[..]), (200, &b"AB"[..]));
+        let payload = json!({ "role": "user", "text": "See", "attachments": [content[1], content[2]] });
+        let asked = fact("text.final", json!({ "messageId": "q1", "payload": payload }));
+        publish(&client, &value, &[fact("run.started", json!({})), asked]).await;
+        let got = ask(&client, get, &json!({ "id": value["runId"] })).await["result"]["history"][0]["parts"].clone();
+        let mut expected = sent.clone();
+        if method == "SendMessage" {
+            expected[1] = json!({ "url": href, "mediaType": "image/png", "filename": "a.png" });
+            expected[2]["mediaType"] = "application/octet-stream".into();
+        } else {
+            expected[1]["file"] = json!({ "uri": href, "mimeType": "image/png", "name": "a.png" });
+            expected[2]["file"]["mimeType"] = "application/octet-stream".into();
+        }
+        assert_eq!(got, expected);
+        // An answer has no place for one.
+        publish(&client, &value, &[question("a")]).await;
+        let reply = message(json!({ "messageId": "q2", "taskId": value["runId"], "parts": [new[1]] }));
+        let (code, why) = error(&client, "SendMessage", &reply).await;
+        assert!(code == -32005 && why.contains("without a taskId"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_beyond_the_limits_of_attachments_begins_no_task() {
+    let client = start_local().await;
+    let large = data_encoding::BASE64.encode(&vec![1; ATTACHMENT_BYTES_MAX + 1]);
+    let answer = ask(&client, "SendMessage", &message(json!({ "parts": [{ "raw": large }] }))).await;
+    assert_eq!((&answer["error"]["code"], &answer["error"]["data"]["limit"]), (&json!(-32602), &json!(ATTACHMENT_BYTES_MAX)));
+    for _ in 0..ATTACHMENTS_PER_SESSION_MAX {
+        client.post("/v1/sessions/chat/attachments", &[("content-type", "image/png")], "x").await;
+    }
+    let params = message(json!({ "parts": [{ "raw": "QUI=" }] }));
+    client.post("/a2a/helper", &JSON, call("SendMessage", &params)).await.problem(429, "too_many_attachments");
+    let claimed = client.post("/v1/agents/helper/controls/claim?wait=0", &[], "").await.ok();
+    assert_eq!(claimed["controls"], json!([]));
+}
+
+fn question(action: &str) -> Value {
+    fact("action.required", json!({ "actionId": action, "payload": { "kind": "clarification", "message": "Which file?" } }))
+}
+
+async fn list(client: &Client, params: Value) -> Value {
+    ask(client, "ListTasks", &params).await["result"].clone()
+}
+
+fn ids(page: &Value) -> Vec<&str> {
+    page["tasks"].as_array().unwrap_or_else(|| panic!("{page}")).iter().map(|task| task["id"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn tasks_are_listed_by_state_and_context_those_that_go_on_first() {
+    let client = start_local().await;
+    // Of two that began in the same millisecond, the one whose id sorts first comes first.
+    let run = async |run: &str, session: &str, agent: &str, facts: &[Value]| {
+        let path = format!("/v1/runs/{run}/facts?sessionId={session}&agentId={agent}");
+        let started = [fact("run.started", json!({})), said("Hi."), fact("text.final", asked_by_user())];
+        client.post_lines(&path, to_ndjson(&[&started[..], facts].concat())).await.ok();
+    };
+    let end = |status: &str| fact("run.finished", json!({ "payload": { "status": status } }));
+    run("z-done", "s", "helper", &[end("completed")]).await;
+    run("x-aborted", "t", "helper", &[end("cancelled")]).await;
+    run("works", "s", "helper", &[]).await;
+    run("waits", "t", "helper", &[question("a")]).await;
+    let credential = json!({ "actionId": "b", "payload": { "kind": "credential_request", "message": "Key?" } });
+    run("l", "u", "helper", &[fact("action.required", credential)]).await;
+    run("other", "s", "another", &[]).await;
+    let mut params = message(json!({ "contextId": "s" }));
+    params["configuration"] = json!({ "blocking": false });
+    let requested = ask(&client, "SendMessage", &params).await["result"]["task"]["id"].as_str().unwrap().to_owned();
+
+    let all = list(&client, json!({})).await;
+    assert_eq!(ids(&all), [&*requested, "l", "waits", "works", "x-aborted", "z-done"], "{all}");
+    assert_eq!((&all["totalSize"], &all["pageSize"], &all["nextPageToken"]), (&json!(6), &json!(50), &json!("")));
+    let works = &all["tasks"][3];
+    assert_eq!((&works["contextId"], &works["status"]["state"]), (&json!("s"), &json!("TASK_STATE_WORKING")));
+    assert_eq!((&works["artifacts"], works["history"].as_array().unwrap().len()), (&Value::Null, 1));
+    for (params, expected) in [
+        (json!({ "contextId": "s" }), vec![&*requested, "works", "z-done"]),
+        (json!({ "contextId": "never" }), vec![]),
+        (json!({ "status": "TASK_STATE_SUBMITTED" }), vec![&*requested]),
+        (json!({ "status": "TASK_STATE_WORKING" }), vec!["works"]),
+        (json!({ "status": "TASK_STATE_INPUT_REQUIRED" }), vec!["waits"]),
+        (json!({ "status": "TASK_STATE_AUTH_REQUIRED" }), vec!["l"]),
+        (json!({ "status": "TASK_STATE_COMPLETED", "contextId": "s" }), vec!["z-done"]),
+        (json!({ "status": "TASK_STATE_CANCELED" }), vec!["x-aborted"]),
+        (json!({ "status": "TASK_STATE_REJECTED" }), vec![]),
+        (json!({ "status": "TASK_STATE_UNSPECIFIED", "contextId": "t" }), vec!["waits", "x-aborted"]),
+        (json!({ "statusTimestampAfter": "2999-01-01T00:00:00Z" }), vec![&*requested, "l", "waits", "works"]),
+    ] {
+        assert_eq!(ids(&list(&client, params.clone()).await), expected, "{params}");
+    }
+    let whole = list(&client, json!({ "status": "TASK_STATE_COMPLETED", "includeArtifacts": true, "historyLength": 0 })).await;
+    assert_eq!(whole["tasks"][0]["artifacts"][0]["parts"], json!([{ "text": "Hi." }]));
+    assert_eq!(whole["tasks"][0]["history"], Value::Null);
+
+    // Page by page: each once, also while tasks end and begin.
+    let (mut seen, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = list(&client, json!({ "pageSize": 2, "pageToken": token })).await;
+        seen.extend(ids(&page).into_iter().map(str::to_owned));
+        token = page["nextPageToken"].as_str().unwrap().to_owned();
+        if seen.len() == 2 {
+            run("begun-meanwhile", "s", "helper", &[]).await;
+            client.append("l", &[end("completed")]).await;
+        }
+        if token.is_empty() {
+            break;
+        }
+    }
+    // What ended after its page came is there again, and what began is before the first page.
+    assert_eq!(seen, [&*requested, "l", "waits", "works", "l", "x-aborted", "z-done"]);
+}
+
+fn asked_by_user() -> Value {
+    json!({ "messageId": "u", "payload": { "role": "user", "text": "Hello" } })
+}
+
+#[tokio::test]
 async fn a_subscriber_that_is_cut_after_any_event_ends_with_the_whole_task() {
     let client = start_local().await;
     let mut read = 0;
@@ -298,7 +440,12 @@ async fn a_wrong_request_gets_an_error_of_the_protocol_that_names_what_and_where
         (r#"{"id":1,"method":"tasks/get"}"#.to_owned(), -32600, "jsonrpc"),
         (r#"{"jsonrpc":"2.0","id":{},"method":"tasks/get"}"#.to_owned(), -32600, "an id"),
         (call("tasks/list", &json!({})), -32601, "tasks/list"),
-        (call("ListTasks", &json!({})), -32601, "SubscribeToTask"),
+        (call("ListTasks", &json!({ "pageSize": 0 })), -32602, "1 to 100"),
+        (call("ListTasks", &json!({ "pageSize": 101 })), -32602, "1 to 100"),
+        (call("ListTasks", &json!({ "pageToken": "x" })), -32602, "nextPageToken"),
+        (call("ListTasks", &json!({ "status": "done" })), -32602, "TASK_STATE_WORKING"),
+        (call("ListTasks", &json!({ "statusTimestampAfter": "today" })), -32602, "RFC 3339"),
+        (call("ListTasks", &json!({ "contextId": "\u{0}" })), -32602, "contextId"),
         (call("tasks/pushNotificationConfig/set", &json!({})), -32602, "taskId is missing"),
         (call("GetTaskPushNotificationConfig", &json!({ "taskId": "never" })), -32001, "never"),
         (call("tasks/get", &json!([])), -32602, "params"),
@@ -314,7 +461,13 @@ async fn a_wrong_request_gets_an_error_of_the_protocol_that_names_what_and_where
         (call("SendMessage", &message(json!({ "contextId": "\u{0}" }))), -32602, "contextId"),
         (call("SendMessage", &message(json!({ "parts": [] }))), -32602, "parts"),
         (call("SendMessage", &message(json!({ "parts": "x" }))), -32602, "parts"),
-        (call("SendMessage", &message(json!({ "parts": [{ "raw": "eA==" }] }))), -32005, "parts[0]"),
+        (call("SendMessage", &message(json!({ "parts": [{ "raw": "*" }] }))), -32602, "parts[0]"),
+        (
+            call("message/send", &message(json!({ "parts": [{ "kind": "file", "file": { "uri": "file:///x" } }] }))),
+            -32005,
+            "parts[0]",
+        ),
+        (call("SendMessage", &message(json!({ "parts": vec![json!({ "url": "https://a.example/" }); 33] }))), -32602, "32"),
         (call("SendMessage", &message(json!({ "taskId": "never" }))), -32001, "never"),
     ] {
         let answer = client.post("/a2a/helper", &JSON, body.clone()).await.ok();

@@ -966,7 +966,7 @@ async fn the_runtime_info_lists_the_agents() {
     })
     .await;
     waiting.abort();
-    let capabilities = json!({ "transport": { "streaming": true } });
+    let capabilities = json!({ "transport": { "streaming": true, "resumable": true } });
     let agent = |name: &str| {
         let present = name == "waits";
         json!({ "name": name, "description": "", "className": "Proscenium", "capabilities": capabilities, "present": present })

@@ -285,6 +285,10 @@ fn facts() -> Vec<Value> {
 
 const DIALECTS: [&str; 2] = ["ag-ui", "ai-sdk"];
 
+/// The address of an agent: its stream begins with the state of the run.
+const OF_AGENT: [&str; 6] =
+    ["--dialect", "ag-ui", "--whole", "/ag-ui/helper?runId={run}", "--resume", "/ag-ui/helper?runId={run}"];
+
 async fn assert_conforms(url: &str, run: &str, args: &[&str]) {
     let (code, report, errors) = conform(url, &[&["--run", run, "--json"][..], args].concat()).await;
     assert_eq!(code, Some(0), "{run} {args:?}: {report} {errors}");
@@ -306,6 +310,7 @@ async fn the_server_passes_for_both_dialects() {
         for dialect in DIALECTS {
             assert_conforms(&url, run, &["--dialect", dialect]).await;
         }
+        assert_conforms(&url, run, &OF_AGENT).await;
     }
 }
 
@@ -350,12 +355,11 @@ async fn the_server_passes_while_the_run_is_at_work() {
     let server = Process::start();
     let client = Client::new(server.at);
     let url = format!("http://{}", server.at);
-    for dialect in DIALECTS {
+    for (run, args) in [("ag-ui", &["--dialect", "ag-ui"][..]), ("ai-sdk", &["--dialect", "ai-sdk"]), ("of-agent", &OF_AGENT)] {
         let facts = facts();
         let (first, rest) = facts.split_at(6);
-        client.append(dialect, first).await;
-        let args = ["--dialect", dialect];
-        let checking = assert_conforms(&url, dialect, &args);
+        client.append(run, first).await;
+        let checking = assert_conforms(&url, run, args);
         let working = async {
             // The readers of the whole stream are there.
             loop {
@@ -368,7 +372,7 @@ async fn the_server_passes_while_the_run_is_at_work() {
                 tokio::task::yield_now().await;
             }
             for fact in rest {
-                client.append(dialect, std::slice::from_ref(fact)).await;
+                client.append(run, std::slice::from_ref(fact)).await;
             }
         };
         Box::pin(with_timeout("the checks", async { tokio::join!(checking, working) })).await;

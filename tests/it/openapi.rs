@@ -607,6 +607,7 @@ async fn exercise_a2a(client: &Client, small: &Client) -> Vec<(&'static str, Val
     for call in [
         json!({ "jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": { "id": "of-task" } }),
         json!({ "jsonrpc": "2.0", "id": "x", "method": "GetTask", "params": { "id": "never" } }),
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "ListTasks" }),
     ] {
         answers.push(("A2aAnswer", client.post("/a2a/a", &json, call.to_string()).await.ok()));
     }

@@ -120,10 +120,21 @@ impl Translator {
         flow
     }
 
+    /// Shows the state as of an envelope, as to a reader that joins there.
+    pub fn show_state(&mut self, of: Cursor, shown: Vec<ActivityView>, out: &mut Vec<u8>) -> Flow {
+        for activity in shown {
+            let flow = self.translate_one(&Frame::ActivitySnapshot(activity), None, out);
+            if flow != Flow::Continue {
+                return flow;
+            }
+        }
+        self.translate_one(&Frame::Hydrated {}, Some(of), out)
+    }
+
     /// Sets where the reader resumes.
     pub fn resume_at(&mut self, position: Option<DialectCursor>) {
         self.already_sent = position.map(|position| position.sent).unwrap_or_default();
-        self.position = position.map(|position| position.cursor.into());
+        self.position = position.filter(|position| position.state.is_none()).map(|position| position.cursor.into());
     }
 
     /// See [`Dialect::load_history`].
@@ -163,6 +174,9 @@ impl Translator {
     /// Writes one frame as events.
     pub fn translate_one(&mut self, frame: &Frame, cursor: Option<Cursor>, out: &mut Vec<u8>) -> Flow {
         let is_error = matches!(frame, Frame::Error { .. });
+        if let (Frame::Hydrated {}, Some(cursor)) = (frame, cursor) {
+            self.position.get_or_insert(DialectCursor::before_state(cursor));
+        }
         let mut events = Vec::new();
         let mut flow = self.dialect.frame(frame, &mut events);
         if flow == Flow::Continue && cursor.is_some() {

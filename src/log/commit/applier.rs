@@ -6,7 +6,7 @@
 //! This is the only code that moves them, for what the store has at start and for each commit after it. It does not know
 //! which process wrote a commit.
 
-use super::tail::Log;
+use super::tail::{Log, Tail};
 use crate::environment::sabotage;
 use crate::log::active_runs::ActiveRuns;
 use crate::log::deadlines::Deadlines;
@@ -162,7 +162,6 @@ impl Applier {
     fn apply_run(&self, log: &LogId, number: u64, before: Option<&Summary>, now: &Summary) -> Option<ListChange> {
         let LogId::Run(run) = log else { return None };
         self.runs.apply(number, run, before, now);
-        self.run_outcomes.apply(before, now);
         let is_news = before.is_none_or(|before| differs(before, now));
         is_news.then(|| ListChange::Run(Arc::new(ChangedRun::of(number, run, now))))
     }
@@ -261,7 +260,16 @@ impl Applier {
         &self.runs
     }
 
-    /// How runs ended since the start.
+    /// Counts a run that ends with a commit of this process.
+    ///
+    /// Commits of other processes do not count: each end counts on the node that committed it.
+    pub fn count_end(&self, log: &LogId, before: &Tail, now: &Summary) {
+        if log.kind() == LogKind::Run {
+            self.run_outcomes.apply(before.epoch.map(|_| &*before.summary), now);
+        }
+    }
+
+    /// How the runs ended whose ends this process committed.
     pub const fn run_outcomes(&self) -> &RunOutcomes {
         &self.run_outcomes
     }

@@ -366,8 +366,11 @@ impl<J: Journal> Committer<J> {
                 assert!(own.is_empty(), "appends of one submission are linked, so all of them are kept or none");
                 Err(conflict(&log))
             } else {
-                if !own.is_empty() && follower.applier.append(&log, own, summary, &mut moved) {
-                    done.moved.extend((!sabotage::is(3)).then(|| log.clone()));
+                if !own.is_empty() {
+                    follower.applier.count_end(&log.id, &log.tail(), &summary);
+                    if follower.applier.append(&log, own, summary, &mut moved) {
+                        done.moved.extend((!sabotage::is(3)).then(|| log.clone()));
+                    }
                 }
                 if log.reaches_growth_mark(last) {
                     done.grown.push(log);

@@ -298,7 +298,7 @@ impl Logs {
         self.applier.runs()
     }
 
-    /// How the runs ended that this process has seen to end.
+    /// How the runs ended whose ends this process committed.
     #[must_use]
     pub fn run_outcomes(&self) -> &RunOutcomes {
         self.applier.run_outcomes()

@@ -7,6 +7,7 @@ use crate::log::memory::MemoryStore;
 use crate::log::sessions::{ListPlace, SessionSort};
 use crate::log::{Append, Commit, META, Place, PlacedAppend};
 use crate::model::SessionId;
+use crate::source::ledger::{RunState, Status};
 use tokio::sync::oneshot;
 
 fn run(name: &str) -> LogId {
@@ -227,6 +228,33 @@ async fn commits_of_another_process_move_the_same_state_as_own_ones() {
     assert_eq!(theirs.compaction_count(), 1);
     assert_eq!(there.sessions().runs_of(&session), [RunId::new("a").unwrap()]);
     assert_eq!((there.log_count(), there.load(&run("b")).await.unwrap()), (1, None));
+}
+
+#[tokio::test]
+async fn the_end_of_a_run_counts_in_the_process_that_committed_it() {
+    let journal = Arc::new(MemoryJournal::default().keeping_all());
+    let open = || Logs::open(MemoryStore::new(), journal.clone()).unwrap();
+    let ended = || Summary { run: RunState { status: Status::Completed, ..RunState::default() }, ..Summary::default() };
+    let end = async |logs: &Logs, groups: &mut Groups, name: &str| {
+        let log = logs.log(&run(name)).await.unwrap();
+        let append = append(&log.id, Sequence::NONE, &ended());
+        let (ack, mut durable) = oneshot::channel();
+        logs.submit(Submission { log, appends: vec![append], summary: ended().into(), chain: Arc::default(), index: 0, ack });
+        // The commits of others come in groups without an answer.
+        while durable.try_recv().is_err() {
+            for (ack, result) in groups.recv().await.unwrap().acks {
+                ack.send(result).unwrap();
+            }
+        }
+    };
+    let count = |logs: &Logs| logs.run_outcomes().all().iter().map(|(_, of)| of.ended["completed"]).sum::<u64>();
+    let (here, mut groups) = open();
+    end(&here, &mut groups, "before").await;
+    let (there, mut others) = open();
+    end(&here, &mut groups, "while it follows").await;
+    end(&there, &mut others, "own").await;
+    assert!(there.log(&run("while it follows")).await.unwrap().tail().summary.run.status.is_end(), "it has caught up");
+    assert_eq!((count(&here), count(&there)), (2, 1));
 }
 
 #[tokio::test]

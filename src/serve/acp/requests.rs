@@ -117,11 +117,13 @@ impl Connection {
         let elicitation = params.get("clientCapabilities").and_then(|can| can.get("elicitation"));
         let can = |what: &str| elicitation.and_then(|can| can.get(what)).is_some_and(Value::is_object);
         self.client = Some(AcpOptions { form: can("form"), url: can("url"), decides: false });
+        // A text or a link reaches every agent, also as an embedded resource.
+        let image = self.terms.agent.as_ref().is_none_or(|agent| self.app.takes_images(agent));
         Ok(json!({
             "protocolVersion": VERSION,
             "agentCapabilities": {
                 "loadSession": true,
-                "promptCapabilities": { "image": true, "audio": false, "embeddedContext": true },
+                "promptCapabilities": { "image": image, "audio": false, "embeddedContext": true },
                 "mcpCapabilities": { "http": false, "sse": false },
                 "sessionCapabilities": { "list": {}, "resume": {}, "close": {}, "delete": {} },
             },

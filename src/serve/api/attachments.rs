@@ -1,7 +1,10 @@
 //! Attachments over HTTP: a file for a message that is sent afterwards.
 
 use super::controls::{control_problem, via};
-use crate::attachments::{ATTACHMENT_BYTES_MAX, AttachmentError, Upload};
+use crate::attachments::{
+    ATTACHMENT_BYTES_MAX, ATTACHMENT_NAME_CHARS_MAX, AttachmentError, Upload, is_attachment_name, media_type_of,
+};
+use crate::control::Requester;
 use crate::model::SessionId;
 use crate::projection::envelope_view::BLOB_PATH;
 use crate::serve::App;
@@ -18,33 +21,22 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// The media type of a file that states none.
-const UNKNOWN_TYPE: &str = "application/octet-stream";
-/// The longest name of a file, in characters.
-const NAME_CHARS_MAX: usize = 255;
-
 /// The media type of an upload, without parameters.
 fn media_type(headers: &HeaderMap) -> Result<Box<str>, Problem> {
-    let Some(given) = headers.get(header::CONTENT_TYPE) else { return Ok(UNKNOWN_TYPE.into()) };
-    let text = given.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let is_token =
-        |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte));
-    match text.split_once('/') {
-        _ if text.is_empty() => Ok(UNKNOWN_TYPE.into()),
-        Some((kind, subtype)) if is_token(kind) && is_token(subtype) => Ok(text.into()),
-        _ => {
-            let detail = format!("The body has type {}. Send the file's media type, such as image/png.", quoted(&text));
-            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
-        }
-    }
+    let stated = headers.get(header::CONTENT_TYPE).map_or("", |given| given.to_str().unwrap_or_default());
+    media_type_of(stated).ok_or_else(|| {
+        let detail = format!("The body has type {}. Send the file's media type, such as image/png.", quoted(stated));
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail)
+    })
 }
 
 /// The name of the file, as the query has it.
 fn file_name(query: &Query) -> Result<Option<Box<str>>, Problem> {
     let Some(name) = query.get("name").filter(|name| !name.is_empty()) else { return Ok(None) };
-    if name.chars().any(char::is_control) || name.chars().count() > NAME_CHARS_MAX {
-        let detail = format!("The query's name must have at most {NAME_CHARS_MAX} characters, and no control characters.");
-        return Err(Problem::bad_request("bad_query", detail).with("member", "name").with("limit", NAME_CHARS_MAX));
+    if !is_attachment_name(name) {
+        let limit = ATTACHMENT_NAME_CHARS_MAX;
+        let detail = format!("The query's name must have at most {limit} characters, and no control characters.");
+        return Err(Problem::bad_request("bad_query", detail).with("member", "name").with("limit", limit));
     }
     Ok(Some(name.into()))
 }
@@ -67,33 +59,21 @@ pub async fn post(State(app): State<Arc<App>>, authorization: Authorization, req
     if let Some(name) = &name {
         answer["name"] = (**name).into();
     }
-    let added = app.attachments.add(&session, Upload { media_type, name, body }, &by).await;
-    let id = added.map_err(|error| match error {
-        AttachmentError::TooMany(limit) => {
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_attachments", error.to_string()).with("limit", limit)
-        }
-        AttachmentError::Refused(refusal) => control_problem(refusal),
-    })?;
-    answer["href"] = format!("{BLOB_PATH}{id}").into();
+    answer["href"] = add(&app, &session, Upload { media_type, name, body }, &by).await?.into();
     Ok((StatusCode::CREATED, no_store_json(answer)).into_response())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use http::HeaderValue;
-
-    #[test]
-    fn a_media_type_is_two_tokens() {
-        let of = |text: &'static str| {
-            let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(text))]);
-            media_type(&headers).map_err(|problem| problem.status)
-        };
-        assert_eq!(of("Image/PNG; charset=x").as_deref(), Ok("image/png"));
-        assert_eq!(of("application/vnd.ms-excel").as_deref(), Ok("application/vnd.ms-excel"));
-        assert_eq!(of("").as_deref(), Ok(UNKNOWN_TYPE));
-        for refused in ["png", "image/", "/png", "image/png/x", "text/html\" x", "te xt/plain"] {
-            assert_eq!(of(refused), Err(StatusCode::UNSUPPORTED_MEDIA_TYPE), "{refused}");
+/// Adds a file to a session, and returns its address.
+///
+/// # Errors
+/// 429 at the limit of attachments, or why the requester may not add to the session.
+pub async fn add(app: &App, session: &SessionId, upload: Upload, by: &Requester) -> Result<String, Problem> {
+    match app.attachments.add(session, upload, by).await {
+        Ok(id) => Ok(format!("{BLOB_PATH}{id}")),
+        Err(error @ AttachmentError::TooMany(limit)) => {
+            let detail = error.to_string();
+            Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_attachments", detail).with("limit", limit))
         }
+        Err(AttachmentError::Refused(refusal)) => Err(control_problem(refusal)),
     }
 }

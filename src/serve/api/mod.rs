@@ -25,7 +25,7 @@ pub mod ops;
 pub mod owner_export;
 pub mod push;
 pub mod retention;
-mod run_filter;
+pub mod run_filter;
 pub mod run_list;
 pub(super) mod session_entry;
 pub mod session_list;

@@ -3,6 +3,8 @@
 //! A message without a task requests a run, whose id follows from the message's: a repeated message attaches to its
 //! task. A message to a task that waits answers what it waits for. Nothing else changes a run.
 
+mod list;
+mod message;
 mod push;
 
 use super::ag_ui::{prepare, resume_position};
@@ -19,7 +21,6 @@ use crate::encode::translator::IdPosition;
 use crate::log::commit::Tail;
 use crate::log::{LogId, StoreError};
 use crate::model::decided_by::Via;
-use crate::model::id::IdError;
 use crate::model::{AgentId, Audience, RunId, SessionId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Principal, Resource, authorize, authorize_also};
@@ -34,6 +35,7 @@ use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode, Uri, header};
+use message::Said;
 use push::PushMethod;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -45,8 +47,6 @@ const TASK_WAIT_MAX: Duration = Duration::from_mins(5);
 const CANCEL_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The most messages of the user in a task, and how many it has unless the client names another number.
 const TASK_HISTORY_MAX: usize = 100;
-/// The longest id of a message, in bytes.
-const MESSAGE_ID_BYTES_MAX: usize = 256;
 
 const TASK_NOT_FOUND: i64 = -32001;
 const TASK_NOT_CANCELABLE: i64 = -32002;
@@ -59,22 +59,24 @@ enum A2aMethod {
     Send,
     Stream,
     Get,
+    List,
     Cancel,
     Resubscribe,
     Push(PushMethod),
 }
 
-/// The methods, by their names in each version.
-const METHODS: [(A2aMethod, &str, &str); 9] = [
-    (A2aMethod::Send, "message/send", "SendMessage"),
-    (A2aMethod::Stream, "message/stream", "SendStreamingMessage"),
-    (A2aMethod::Get, "tasks/get", "GetTask"),
-    (A2aMethod::Cancel, "tasks/cancel", "CancelTask"),
-    (A2aMethod::Resubscribe, "tasks/resubscribe", "SubscribeToTask"),
-    (A2aMethod::Push(PushMethod::Set), "tasks/pushNotificationConfig/set", "CreateTaskPushNotificationConfig"),
-    (A2aMethod::Push(PushMethod::Get), "tasks/pushNotificationConfig/get", "GetTaskPushNotificationConfig"),
-    (A2aMethod::Push(PushMethod::List), "tasks/pushNotificationConfig/list", "ListTaskPushNotificationConfigs"),
-    (A2aMethod::Push(PushMethod::Delete), "tasks/pushNotificationConfig/delete", "DeleteTaskPushNotificationConfig"),
+/// The methods, by their names in 0.3 and 1.0. `None`: 0.3 has none by JSON-RPC.
+const METHODS: [(A2aMethod, Option<&str>, &str); 10] = [
+    (A2aMethod::Send, Some("message/send"), "SendMessage"),
+    (A2aMethod::Stream, Some("message/stream"), "SendStreamingMessage"),
+    (A2aMethod::Get, Some("tasks/get"), "GetTask"),
+    (A2aMethod::List, None, "ListTasks"),
+    (A2aMethod::Cancel, Some("tasks/cancel"), "CancelTask"),
+    (A2aMethod::Resubscribe, Some("tasks/resubscribe"), "SubscribeToTask"),
+    (A2aMethod::Push(PushMethod::Set), Some("tasks/pushNotificationConfig/set"), "CreateTaskPushNotificationConfig"),
+    (A2aMethod::Push(PushMethod::Get), Some("tasks/pushNotificationConfig/get"), "GetTaskPushNotificationConfig"),
+    (A2aMethod::Push(PushMethod::List), Some("tasks/pushNotificationConfig/list"), "ListTaskPushNotificationConfigs"),
+    (A2aMethod::Push(PushMethod::Delete), Some("tasks/pushNotificationConfig/delete"), "DeleteTaskPushNotificationConfig"),
 ];
 
 /// Why a request is not answered: an error of the protocol, or of the connection.
@@ -128,10 +130,10 @@ impl Asked {
         Box::new(A2a::new(self.options(context, run), begin))
     }
 
-    /// Answers with a result, whose bodies are in their places.
-    fn respond(&self, run: RunId, result: Value) -> Response {
+    /// Answers with a result, whose bodies are in their places: those of these runs.
+    fn respond(&self, runs: Vec<RunId>, result: Value) -> Response {
         let answer = json!({ "jsonrpc": "2.0", "id": self.request, "result": result });
-        BodyReader::new(&self.app, self.audience, vec![run]).respond(answer)
+        BodyReader::new(&self.app, self.audience, runs).respond(answer)
     }
 
     /// The task as it is now.
@@ -157,6 +159,7 @@ pub async fn card(
     let path = uri.path().trim_end_matches(CARD).to_owned();
     let url = format!("{}://{host}{path}", if is_https { "https" } else { "http" });
     let text = ["text/plain", "application/json"];
+    let any = [&text[..], &["*/*"]].concat();
     let interface = |version: &str| json!({ "url": url, "protocolBinding": "JSONRPC", "protocolVersion": version });
     let mut card = json!({
         "name": agent,
@@ -167,7 +170,7 @@ pub async fn card(
         "protocolVersion": "0.3.0",
         "supportedInterfaces": [interface("1.0"), interface("0.3")],
         "capabilities": { "streaming": true, "pushNotifications": true },
-        "defaultInputModes": text,
+        "defaultInputModes": any,
         "defaultOutputModes": text,
         "skills": [{ "id": agent, "name": agent, "description": format!("Talk to {agent}."), "tags": ["agent"] }],
     });
@@ -247,8 +250,9 @@ async fn answer(
                 Some(_) => asked.task(&context, &run, history_of(&params)?).await?,
                 None => asked.options(&context, &run).requested(false),
             };
-            Ok(asked.respond(run, result))
+            Ok(asked.respond(vec![run], result))
         }
+        A2aMethod::List => list::answer(&asked, agent, &params).await,
         A2aMethod::Cancel => cancel(asked, authorization, &params).await,
         A2aMethod::Push(method) => {
             let result = push::answer(&asked, &authorization, method, &params).await?;
@@ -275,14 +279,14 @@ async fn answer(
 /// The method of this name, and the version that it belongs to.
 fn method_of(name: &str) -> Result<(A2aMethod, A2aVersion), RpcError> {
     for (method, old, new) in METHODS {
-        if name == old {
+        if old == Some(name) {
             return Ok((method, A2aVersion::V03));
         }
         if name == new {
             return Ok((method, A2aVersion::V10));
         }
     }
-    let known = METHODS.iter().flat_map(|(_, old, new)| [*old, *new]).collect::<Vec<_>>().join(", ");
+    let known = METHODS.iter().flat_map(|(_, old, new)| old.iter().chain([new]).copied()).collect::<Vec<_>>().join(", ");
     Err(RpcError::new(METHOD_NOT_FOUND, format!("The method {} is not served. The methods are {known}.", quoted(name))))
 }
 
@@ -338,64 +342,6 @@ async fn find_task(
     Ok((run, context, Some(tail)))
 }
 
-/// A message of a client, read leniently.
-struct Said {
-    id: String,
-    text: String,
-    /// The data parts.
-    data: Vec<Value>,
-    task: Option<String>,
-    context: Option<SessionId>,
-}
-
-impl Said {
-    fn read(params: &mut Map<String, Value>) -> Result<Self, Refusal> {
-        let mut message = match params.shift_remove("message") {
-            Some(Value::Object(message)) => message,
-            other => return Err(wrong("message", other.as_ref().map_or("missing", kind_of), "an object")),
-        };
-        let text = |member: &str| match message.get(member) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
-            Some(other) => Err(wrong(&format!("message.{member}"), kind_of(other), "text")),
-        };
-        let id = text("messageId")?.ok_or_else(|| wrong("message.messageId", "missing", "an id of the client's choice"))?;
-        if id.len() > MESSAGE_ID_BYTES_MAX {
-            return Err(wrong("message.messageId", "too long", &format!("at most {MESSAGE_ID_BYTES_MAX} bytes")));
-        }
-        let (task, context) = (text("taskId")?, text("contextId")?);
-        let context = context.map(|context| context.parse()).transpose();
-        let context =
-            context.map_err(|error: IdError| wrong("message.contextId", &format!("not a valid id ({error})"), "an id"))?;
-        let Some(Value::Array(parts)) = message.shift_remove("parts") else {
-            return Err(wrong("message.parts", "missing or no list", "a list of parts"));
-        };
-        let (mut texts, mut data) = (Vec::new(), Vec::new());
-        for (n, mut part) in parts.into_iter().enumerate() {
-            match (part["text"].take(), part["data"].take()) {
-                (Value::String(text), _) => texts.push(text),
-                (_, Value::Null) => {
-                    let detail =
-                        format!("message.parts[{n}] is neither text nor data. Files are not taken: send a link as text.");
-                    return Err(RpcError::new(CONTENT_NOT_SUPPORTED, detail).into());
-                }
-                (_, value) => data.push(value),
-            }
-        }
-        if texts.is_empty() && data.is_empty() {
-            return Err(wrong("message.parts", "empty", "a list of at least one part"));
-        }
-        Ok(Self { id, text: texts.join("\n"), data, task, context })
-    }
-
-    /// The message as agents of the server know messages.
-    fn for_agent(&self) -> Value {
-        let data = self.data.iter().map(Value::to_string);
-        let texts: Vec<String> = Some(self.text.clone()).filter(|text| !text.is_empty()).into_iter().chain(data).collect();
-        json!({ "id": self.id, "role": "user", "content": texts.join("\n") })
-    }
-}
-
 /// Whether a client waits for the end of its task.
 fn is_blocking(params: &Map<String, Value>) -> bool {
     let configuration = params.get("configuration");
@@ -438,7 +384,7 @@ async fn send(
     };
     // In 1.0 a member says whether the answer is a task or a message.
     let result = if asked.version == A2aVersion::V10 { json!({ "task": task }) } else { task };
-    Ok(asked.respond(run, result))
+    Ok(asked.respond(vec![run], result))
 }
 
 /// Reads the stream of a task until the task ends or waits.
@@ -485,9 +431,13 @@ async fn begin_task(
     if let Some(push) = push {
         push::save(asked, &authorization, &run, &push).await?;
     }
-    if app.logs.log(&LogId::Run(run.clone())).await?.tail().epoch.is_none() {
+    let is_written = app.logs.log(&LogId::Run(run.clone())).await?.tail().epoch.is_some();
+    // A message that is sent again has its files in the session already.
+    if !is_written && requested_in_thread(app, &run).is_none() {
+        app.disk.check_space()?;
+        let message = said.into_message(app, &thread.id, &by).await?;
         let sent = json!({ "protocol": "a2a", "threadId": thread.id, "runId": run });
-        let value = requests::value_of(Map::new(), sent, vec![said.for_agent()]);
+        let value = requests::value_of(Map::new(), sent, vec![message]);
         requests::send(app, &thread.id, &run, agent, value, &by).await?;
     }
     let (app, principal, named) = (app.clone(), asked.principal.clone(), run.clone());
@@ -507,6 +457,10 @@ async fn continue_task(
     push: Option<Map<String, Value>>,
 ) -> Result<Ready, Refusal> {
     let (app, audience) = (&asked.app, asked.audience);
+    if !said.files.is_empty() {
+        let detail = "message.parts has files. An answer has none: send them in a message without a taskId, in the same context.";
+        return Err(RpcError::new(CONTENT_NOT_SUPPORTED, detail).with(json!({ "member": "message.parts" })).into());
+    }
     let named = Map::from_iter([("message.taskId".to_owned(), Value::from(task))]);
     let (run, context, tail) = find_task(asked, &named, "message.taskId", Verb::Control).await?;
     if said.context.as_ref().is_some_and(|named| named.as_str() != context) {
@@ -576,7 +530,7 @@ async fn cancel(asked: Asked, authorization: Authorization, params: &Map<String,
         return match app.controls.withdraw(&app.logs, &app.ingest, &LogId::Session(session), &id).await.map_err(Problem::from)? {
             true => {
                 let task = asked.options(&context, &run).requested(true);
-                Ok(asked.respond(run, task))
+                Ok(asked.respond(vec![run], task))
             }
             false => Err(ended().into()),
         };
@@ -596,5 +550,5 @@ async fn cancel(asked: Asked, authorization: Authorization, params: &Map<String,
         failed?;
     }
     let task = asked.task(&context, &run, TASK_HISTORY_MAX).await?;
-    Ok(asked.respond(run, task))
+    Ok(asked.respond(vec![run], task))
 }

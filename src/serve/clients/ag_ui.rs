@@ -15,6 +15,7 @@ use super::{DialectStream, PendingOpening, Start, StartFuture, Started, StreamOp
 use crate::auth::rights::Verb;
 use crate::control::Requester;
 use crate::control::aside::Aside;
+use crate::encode::ag_ui::adapted::AdaptedAgUi;
 use crate::encode::ag_ui::{AgUi, AgUiOptions, interrupts, messages, state, text_of};
 use crate::encode::dialect_cursor::DialectCursor;
 use crate::encode::frames::{ActivityView, Frame};
@@ -23,7 +24,7 @@ use crate::encode::{Begin, Until};
 use crate::log::LogId;
 use crate::log::commit::Tail;
 use crate::model::decided_by::Via;
-use crate::model::{AgentId, Audience, RunId, Sequence, SessionId, ThreadId};
+use crate::model::{AgentId, Audience, Cursor, RunId, Sequence, SessionId, ThreadId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Principal, Resource, authorize, authorize_also};
 use crate::serve::access::requested_run::requested_in_thread;
@@ -116,7 +117,7 @@ impl ClientOptions {
         let subagents = self.subagents || is_v1;
         let dialect = AgUi::new(AgUiOptions { thread, run, begin, until, is_v1, subagents, messages });
         match self.is_tanstack() {
-            true => Box::new(TanStack::new(dialect)),
+            true => Box::new(AdaptedAgUi::of(dialect, TanStack)),
             false => Box::new(dialect),
         }
     }
@@ -394,8 +395,8 @@ async fn join(
     options: ClientOptions,
 ) -> Result<Response, Problem> {
     let (principal, audience) = (authorization.principal().clone(), options.audience);
-    let Tail { epoch, summary, .. } = app.logs.log(&LogId::Run(run.clone())).await?.tail();
-    if epoch.is_none() {
+    let Tail { epoch, summary, last, .. } = app.logs.log(&LogId::Run(run.clone())).await?.tail();
+    let Some(epoch) = epoch else {
         let Some(id) = requested_in_thread(app, &run) else { return Ok((HEADERS, Body::empty()).into_response()) };
         // An empty history makes the dialect send an event at once: this client gives up soon without one.
         let meanwhile = Some(Vec::new());
@@ -403,9 +404,15 @@ async fn join(
         let start = await_run(app, &principal, &id, run, audience);
         let opening = PendingOpening { start, audience, ids: options.ids, meanwhile, dialect };
         return Ok(DialectStream::after(app, authorization, opening).await?.respond(&[]));
-    }
+    };
     // The rule for requested runs only holds while the run does not exist.
     let authorization = authorize(app, &principal, Verb::Read, Resource::Run(&run), Some(audience)).await?;
+    let end = Cursor { epoch, after: last, knows_end: true };
+    if options.after.is_some_and(|after| after.cursor == end) {
+        return Ok((HEADERS, Body::empty()).into_response());
+    }
+    // The state now, then every change: so each event has the same id for all readers.
+    let after = options.after.unwrap_or(DialectCursor::before_state(Cursor::at(epoch, last)));
     // A client knows the head of its thread by the id of the thread.
     let known_as = thread.as_ref().filter(|thread| Some(&app.logs.sessions().head_of(thread)) == summary.session_id.as_ref());
     let name = known_as.or(summary.session_id.as_ref()).or(thread.as_ref()).map(SessionId::as_str);
@@ -415,7 +422,8 @@ async fn join(
         None => Vec::new(),
     };
     let dialect = options.dialect(&name, &run, options.begin_mode(), false, Vec::new());
-    let opening = StreamOpening { run, audience, after: options.after, replay: false, ids: options.ids, earlier, dialect };
+    let (after, ids) = (Some(after), options.ids);
+    let opening = StreamOpening { run, audience, after, replay: true, ids, earlier, dialect };
     Ok(DialectStream::open(app, authorization, opening).await?.respond(&[]))
 }
 

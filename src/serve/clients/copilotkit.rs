@@ -145,7 +145,8 @@ async fn agents(app: &App, authorization: &Authorization) -> Result<BTreeMap<Str
 
 async fn runtime_info(app: &App, authorization: &Authorization) -> Result<Response, Problem> {
     let named = |(name, is_present): (String, bool)| {
-        let capabilities = json!({ "transport": { "streaming": true } });
+        // As docs/src/reference/resume.md describes it, and `proscenium conform` proves it.
+        let capabilities = json!({ "transport": { "streaming": true, "resumable": true } });
         let agent = json!({
             "name": name,
             "description": "",

@@ -257,15 +257,27 @@ impl DialectStream {
         let StreamOpening { run, audience, after, replay, ids, earlier, dialect } = opening;
         let mut translator = ReaderTranslator::new(Translator::new(dialect, ids));
         load_history(app, &earlier, audience, &mut translator).await?;
+        let state = after.and_then(|position| position.within_state());
         // A half-sent envelope must be translated again exactly as the first time.
-        let replay = replay || after.is_some_and(|position| position.sent.count > 0);
-        let started = Started { run, authorization, after: after.map(|position| position.cursor), replay, earlier: None };
+        let replay = replay || state.is_none() && after.is_some_and(|position| position.sent.count > 0);
+        let from = state.or(after.map(|position| position.cursor));
+        let started = Started { run, authorization, after: from, replay, earlier: None };
         let run = started.run.clone();
-        let stream = open_stream(app, started, audience, &mut translator).await?;
         translator.own().resume_at(after);
+        let rest = match state {
+            Some(of) => Some(show_state(app, &run, audience, of, &mut translator).await?),
+            None => {
+                resume(app, &started, audience, &mut translator).await?;
+                None
+            }
+        };
+        let stream = open_stream(app, started, audience, &translator).await?;
         let mut opened = Self::new(app, FrameSource::Stream(Box::new(stream)), audience, earlier, translator);
         opened.bodies.cover(&run);
         opened.run = Some(run);
+        if let Some(rest) = rest {
+            opened.take(rest);
+        }
         Ok(opened)
     }
 
@@ -381,7 +393,8 @@ impl DialectStream {
             wait.access = OpenAccess::default();
         }
         self.translator.own().resume_at(started.after.map(DialectCursor::from));
-        let stream = open_stream(&self.app, started, self.audience, &mut self.translator).await?;
+        resume(&self.app, &started, self.audience, &mut self.translator).await?;
+        let stream = open_stream(&self.app, started, self.audience, &self.translator).await?;
         self.source = FrameSource::Stream(Box::new(stream));
         Ok(())
     }
@@ -675,18 +688,41 @@ async fn apart_with<T: Send + 'static>(
     done
 }
 
-/// Opens the native frames of a started run. The dialect loads the state that its client already has.
+/// Lets a dialect load the state that its client already has.
+async fn resume(app: &App, started: &Started, audience: Audience, translator: &mut ReaderTranslator) -> Result<(), Problem> {
+    if let Some(cursor) = started.after {
+        let known = shown_activities(app, &started.run, audience, Some(cursor.after)).await?;
+        apart_with(app, translator, move |translator| translator.resume(known)).await;
+    }
+    Ok(())
+}
+
+/// Shows the state as of an envelope to a client that has some of its events, which are not sent again.
+async fn show_state(
+    app: &App,
+    run: &RunId,
+    audience: Audience,
+    of: Cursor,
+    translator: &mut ReaderTranslator,
+) -> Result<Translated, Problem> {
+    let shown = shown_activities(app, run, audience, Some(of.after)).await?;
+    let placeholders = app.placeholders.clone();
+    let show = move |translator: &mut Translator| {
+        let mut out = ChunkBuffer::new(0);
+        let flow = translator.show_state(of, shown, &mut out.text);
+        Translated { chunk: out.finish(Some(&placeholders)), flow, is_own: true }
+    };
+    Ok(apart_with(app, translator, show).await)
+}
+
+/// Opens the native frames of a started run.
 async fn open_stream(
     app: &Arc<App>,
     started: Started,
     audience: Audience,
-    translator: &mut ReaderTranslator,
+    translator: &ReaderTranslator,
 ) -> Result<Stream, Problem> {
     let Started { run, authorization, after, replay, .. } = started;
-    if let Some(cursor) = after {
-        let known = shown_activities(app, &run, audience, Some(cursor.after)).await?;
-        apart_with(app, translator, move |translator| translator.resume(known)).await;
-    }
     let start = after.map_or(StartAt::Start, StartAt::After);
     let filter = Filter::all(audience);
     let request = ReadRequest { filter, frames: Frames::Activities, replay };

@@ -7,10 +7,8 @@
 //! event of its own. It separates reasoning by step, not by message, so each reasoning message is a step. It shows a call
 //! as failed only if its own metadata, or a message's `error`, say so ([`mark_failure`]).
 
-use crate::encode::ag_ui::AgUi;
+use crate::encode::ag_ui::adapted::EventAdapter;
 use crate::encode::failure_text;
-use crate::encode::frames::{ActivityView, Frame};
-use crate::encode::{Dialect, Flow};
 use crate::projection::members::{CallState, MemberType};
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
@@ -21,48 +19,12 @@ use std::collections::{HashMap, HashSet};
 const BINDING: &str = "tanstack:interruptBinding";
 
 /// The AG-UI dialect, adapted for this client.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TanStack {
-    inner: AgUi,
-}
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TanStack;
 
-impl TanStack {
-    /// Wraps an AG-UI dialect.
-    #[must_use]
-    pub const fn new(inner: AgUi) -> Self {
-        Self { inner }
-    }
-}
-
-impl Dialect for TanStack {
-    fn load_history(&mut self, earlier: Vec<ActivityView>) {
-        self.inner.load_history(earlier);
-    }
-
-    fn resume(&mut self, known: Vec<ActivityView>) {
-        self.inner.resume(known);
-    }
-
-    fn frame(&mut self, frame: &Frame, events: &mut Vec<Value>) -> Flow {
-        let mut events_in = Vec::new();
-        let flow = self.inner.frame(frame, &mut events_in);
+impl EventAdapter for TanStack {
+    fn adapt(&mut self, events_in: Vec<Value>, events: &mut Vec<Value>) {
         adapt(events_in, events);
-        flow
-    }
-
-    fn is_replayable(&self) -> bool {
-        self.inner.is_replayable()
-    }
-
-    fn compares_arguments(&self) -> bool {
-        self.inner.compares_arguments()
-    }
-
-    fn end_batch(&mut self, events: &mut Vec<Value>) -> Flow {
-        let mut events_in = Vec::new();
-        let flow = self.inner.end_batch(&mut events_in);
-        adapt(events_in, events);
-        flow
     }
 }
 

@@ -625,7 +625,7 @@ pub static OPERATIONS: &[Operation] = &[
         .with_problems(&[
             STORE,
             BODY_TRANSFER,
-            &[kinds::UNSUPPORTED_MEDIA_TYPE, kinds::BODY_TOO_LARGE, kinds::TOO_MANY_CONTROLS],
+            &[kinds::UNSUPPORTED_MEDIA_TYPE, kinds::BODY_TOO_LARGE, kinds::TOO_MANY_CONTROLS, kinds::TOO_MANY_ATTACHMENTS],
             &[kinds::TOO_MANY_SECRETS, kinds::TOO_MANY_PUSH_ADDRESSES, kinds::QUOTA_EXCEEDED, kinds::DISK_FULL],
         ]),
     Operation::new(Method::GET, "/copilotkit/info", Requires(Verb::Read), "copilotInfo", "clients")

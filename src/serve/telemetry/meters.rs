@@ -292,7 +292,7 @@ pub static METRICS: &[Metric] = &[
     Metric {
         name: "proscenium_runs_ended_total",
         kind: COUNTER,
-        help: "Runs that have ended since this node started, by agent and by status; only on a node that leads. Agents after the first 100 have an empty name.",
+        help: "Runs whose end this node committed since its start, by agent and by status; only on a node that leads. Agents after the first 100 have an empty name.",
         read: |of, to| {
             for (agent, outcomes) in of.outcomes() {
                 for (status, count) in outcomes.ended {

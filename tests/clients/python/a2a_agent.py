@@ -30,6 +30,10 @@ class Agent(AgentExecutor):
         turns[context.context_id] += 1
         if said == "Delete":
             return await updater.requires_input(new_text_message("Which file?"))
+        if said == "Files":
+            files = [part for part in context.message.parts if part.media_type]
+            shown = [f"{part.filename} {part.media_type} {part.url or part.raw.decode()}" for part in files]
+            return await updater.complete(new_text_message("; ".join(shown)))
         if said == "Work":
             await asyncio.Event().wait()
         if said == "Fail":

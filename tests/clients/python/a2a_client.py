@@ -12,6 +12,8 @@ from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
     ListTaskPushNotificationConfigsRequest,
+    ListTasksRequest,
+    Part,
     Role,
     SendMessageRequest,
     SubscribeToTaskRequest,
@@ -47,11 +49,24 @@ async def main(url, version, steps):
                 listed = await client.list_task_push_notification_configs(ListTaskPushNotificationConfigsRequest(task_id=task))
                 show("push", listed)
                 continue
+            if step.startswith("list:"):
+                # Page by page, as a client reads a long list.
+                asked = ListTasksRequest(context_id=context, page_size=1, include_artifacts=step == "list:artifacts")
+                while True:
+                    page = await client.list_tasks(asked)
+                    show(step, page)
+                    if not page.next_page_token:
+                        break
+                    asked.page_token = page.next_page_token
+                continue
             if step == "subscribe":
                 stream = client.subscribe(SubscribeToTaskRequest(id=task))
             else:
                 is_reply = step.startswith("reply:")
                 message = new_text_message(step.removeprefix("reply:"), role=Role.ROLE_USER)
+                if step == "Files":
+                    message.parts.append(Part(raw=b"AB", media_type="image/png", filename="a.png"))
+                    message.parts.append(Part(url="https://a.example/b.pdf", media_type="application/pdf"))
                 if context:
                     message.context_id = context
                 if is_reply:

@@ -165,6 +165,7 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 11])] = &[
     ("POST",   "/a2a/{agent}",                     "/a2a/a",                   SAID_IN_T, [401, 401, 401, 403, 403, 403, 403, 200, 200, 403, 200]),
     ("POST",   "/a2a/{agent}",                     "/a2a/b",                   SAID_IN_T, [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
     ("POST",   "/a2a/{agent}",                     "/a2a/a",                   TASK_OF_R, [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
+    ("POST",   "/a2a/{agent}",                     "/a2a/a",                       TASKS, [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
     ("GET",    "/copilotkit/info",                 "/copilotkit/info",           "",   [401, 401, 401, 403, 200, 403, 403, 200, 200, 200, 200]),
     ("POST",   "/copilotkit/agent/{agent}/run",    "/copilotkit/agent/a/run",    OF_S, [401, 401, 401, 403, 403, 403, 403, 403, 200, 200, 403]),
     ("POST",   "/copilotkit/agent/{agent}/run",    "/copilotkit/agent/b/run",    OF_T, [401, 401, 401, 403, 403, 403, 403, 403, 200, 403, 403]),
@@ -237,6 +238,7 @@ const OF_T: &str = r#"{"threadId":"t","runId":"q"}"#;
 const SAID_IN_S: &str = r#"{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"configuration":{"blocking":false},"message":{"messageId":"m","role":"user","contextId":"s","parts":[{"kind":"text","text":"Go"}]}}}"#;
 const SAID_IN_T: &str = r#"{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"configuration":{"blocking":false},"message":{"messageId":"m","role":"user","contextId":"t","parts":[{"kind":"text","text":"Go"}]}}}"#;
 const TASK_OF_R: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"id":"r"}}"#;
+const TASKS: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ListTasks","params":{"includeArtifacts":true}}"#;
 const MIXED: &str = r#"{"threadId":"t","runId":"r"}"#;
 const INFO: &str = r#"{"method":"info"}"#;
 const RUN_OF_S: &str = r#"{"method":"agent/run","params":{"agentId":"a"},"body":{"threadId":"s","runId":"r"}}"#;

@@ -103,6 +103,34 @@ async fn a_token_for_one_session_or_one_run_counts_those_alone() {
 }
 
 #[tokio::test]
+async fn the_tasks_of_an_agent_are_those_that_the_token_covers_page_by_page() {
+    let guarded = AuthServer::start().await;
+    for n in 0..3 {
+        for owner in ["alice", "bob"] {
+            let query = format!("sessionId={owner}-s{n}&owner={owner}");
+            guarded.publish(&format!("{owner}-{}", 2 - n), &query, &admin(), &run_of("a", n)).await.ok();
+        }
+    }
+    let (alice, mut seen, mut tokens) = (person("alice", "user"), Vec::new(), vec![String::new()]);
+    loop {
+        let params = json!({ "pageSize": 1, "pageToken": tokens.last() });
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": params });
+        let page = guarded.post("/a2a/a", &alice, &call).await.ok()["result"].clone();
+        assert_eq!(page["totalSize"], 3, "{page}");
+        seen.extend(page["tasks"].as_array().unwrap().iter().map(|task| task["id"].as_str().unwrap().to_owned()));
+        let token = page["nextPageToken"].as_str().unwrap().to_owned();
+        if token.is_empty() {
+            break;
+        }
+        tokens.push(token);
+    }
+    assert_eq!(seen, ["alice-0", "alice-1", "alice-2"]);
+    // A token is the place of the task that the client has, without a number of others.
+    let place = String::from_utf8(data_encoding::BASE64URL_NOPAD.decode(tokens[1].as_bytes()).unwrap()).unwrap();
+    assert!(place.ends_with("alice-0") && place.split(' ').count() == 3, "{place}");
+}
+
+#[tokio::test]
 async fn statistics_and_list_streams_are_of_what_the_token_covers_alone() {
     let guarded = AuthServer::start().await;
     let (alice, bob) = (person("alice", "dashboard"), person("bob", "dashboard"));

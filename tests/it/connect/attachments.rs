@@ -2,6 +2,7 @@
 
 use super::endpoint::{Endpoint, Reply, activities, post, start_server, wait_for_status};
 use super::protocols::program;
+use crate::acp_face::editor::Editor;
 use crate::harness::Client;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -85,6 +86,37 @@ fn last_line(directory: &Path) -> Value {
     serde_json::from_str(read.lines().last().unwrap()).unwrap()
 }
 
+/// An ACP agent that states these abilities, and keeps the line that it reads after its session began.
+fn acp_program(abilities: &str, kept: &Path) -> String {
+    let abilities = format!("{{\"promptCapabilities\":{abilities}}}");
+    let answer = |id: u8, result: String| format!("printf '%s\\n' '{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}'");
+    let offer = answer(0, format!("{{\"protocolVersion\":1,\"agentCapabilities\":{abilities}}}"));
+    let session = answer(1, "{\"sessionId\":\"s\"}".into());
+    format!("read -r line; {offer}\nread -r line; {session}\nhead -n 1 > {}", kept.display())
+}
+
+/// Whether an editor is offered to send images.
+async fn offers_images(client: &Client, query: &str) -> bool {
+    let mut editor = Editor::connect(client, query, &[]).await.unwrap();
+    let offer = editor.ok("initialize", json!({ "protocolVersion": 1 })).await;
+    offer["agentCapabilities"]["promptCapabilities"]["image"].as_bool().unwrap()
+}
+
+#[tokio::test]
+async fn an_editor_may_send_images_once_the_program_behind_has_said_that_it_takes_them() {
+    for (abilities, takes) in [(r#"{"image":true}"#, true), (r#"{"embeddedContext":true}"#, true), ("{}", false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let client = start_server(&program(dir.path(), "acp", &acp_program(abilities, &dir.path().join("read")))).await;
+        assert!(!offers_images(&client, "?agentId=helper").await, "it has not started");
+        send_file(&client, "a.txt", "text/plain").await;
+        wait_for_status(&client, "c", "failed").await;
+        assert_eq!(offers_images(&client, "?agentId=helper").await, takes, "{abilities}");
+        for query in ["", "?agentId=worker"] {
+            assert!(offers_images(&client, query).await, "other agents decide for themselves");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_program_gets_the_bytes_in_a_line_of_its_protocol() {
     let dir = tempfile::tempdir().unwrap();
@@ -96,13 +128,6 @@ async fn a_program_gets_the_bytes_in_a_line_of_its_protocol() {
     let image = json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": DATA } });
     assert_eq!(last_line(dir.path())["message"]["content"], json!([{ "type": "text", "text": "See" }, image]));
 
-    let start = |abilities: &str| {
-        let abilities = format!("{{\"promptCapabilities\":{abilities}}}");
-        let answer = |id: u8, result: String| format!("printf '%s\\n' '{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}'");
-        let offer = answer(0, format!("{{\"protocolVersion\":1,\"agentCapabilities\":{abilities}}}"));
-        let session = answer(1, "{\"sessionId\":\"s\"}".into());
-        format!("read -r line; {offer}\nread -r line; {session}\nhead -n 1 > {}", kept.display())
-    };
     for (abilities, name, media_type, expected) in [
         (r#"{"image":true}"#, "a.png", "image/png", json!({ "type": "image", "mimeType": "image/png", "data": DATA })),
         (
@@ -118,7 +143,7 @@ async fn a_program_gets_the_bytes_in_a_line_of_its_protocol() {
             json!({ "type": "resource", "resource": { "uri": "attachment:a%2Etxt", "mimeType": "text/plain", "text": "AB" } }),
         ),
     ] {
-        let client = start_server(&program(dir.path(), "acp", &start(abilities))).await;
+        let client = start_server(&program(dir.path(), "acp", &acp_program(abilities, &kept))).await;
         send_file(&client, name, media_type).await;
         wait_for_status(&client, "c", "failed").await;
         assert_eq!(last_line(dir.path())["params"]["prompt"][1], expected);

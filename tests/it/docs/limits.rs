@@ -386,6 +386,12 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{ATTACHMENTS_PER_SESSION_MAX}; {ATTACHMENTS_MAX}",
                 "429 `too_many_attachments`",
             ),
+            ("Files of one message of an A2A client", "{MESSAGE_FILES_MAX}", "-32602"),
+            (
+                "Tasks of one page of `ListTasks`; bytes after which it takes no further one",
+                "{TASKS_PER_PAGE_MAX}; {TASKS_BYTES_MAX}",
+                "-32602; the next page",
+            ),
             ("Branches of one tree; branches of branches", "{BRANCHES_MAX}; {BRANCH_DEPTH_MAX}", "429 `too_many_branches`"),
             (
                 "Bytes of the attachments of one call of a connected agent",

@@ -17,9 +17,11 @@ mod wire;
 
 pub use wire::A2aVersion;
 
+use super::ag_ui::adapted::{AdaptedAgUi, EventAdapter};
 use super::ag_ui::{self, AgUi, AgUiOptions};
-use super::frames::{ActivityView, Frame};
-use super::{Begin, Dialect, Flow, Until};
+use super::files::FilePart;
+use super::frames::ActivityView;
+use super::{Begin, Until};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -93,24 +95,36 @@ impl A2aOptions {
     /// A message of the user.
     fn said(&self, message: &Value) -> Value {
         let id = message["id"].as_str().unwrap_or_default();
-        wire::message(self, "user", id, &[Part::Text(ag_ui::text_of(message))])
+        let files = message["content"].as_array().into_iter().flatten().filter(|part| FilePart::of(part).is_some());
+        let files: Vec<_> = files.map(|part| Part::File(part.clone())).collect();
+        let text = Some(ag_ui::text_of(message)).filter(|text| files.is_empty() || !text.is_empty());
+        let parts: Vec<_> = text.map(Part::Text).into_iter().chain(files).collect();
+        wire::message(self, "user", id, &parts)
     }
 }
 
 /// The translation of one run for one client.
-#[derive(Debug, Clone, PartialEq)]
-pub struct A2a {
-    inner: AgUi,
-    options: Arc<A2aOptions>,
-    reduced: Reduced,
-}
+pub type A2a = AdaptedAgUi<TaskUpdates>;
 
 impl A2a {
     /// Creates the translation, before any frame. `begin`: whether the client has nothing of the task.
     #[must_use]
     pub fn new(options: A2aOptions, begin: Begin) -> Self {
-        Self { inner: AgUi::new(options.ag_ui(begin)), options: options.into(), reduced: Reduced::default() }
+        let inner = AgUi::new(options.ag_ui(begin));
+        Self::of(inner, TaskUpdates { options: options.into(), reduced: Reduced::default() })
     }
+}
+
+/// What turns the events of a run into the updates of a task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskUpdates {
+    options: Arc<A2aOptions>,
+    reduced: Reduced,
+}
+
+impl EventAdapter for TaskUpdates {
+    // A task is one run.
+    const HAS_HISTORY: bool = false;
 
     fn adapt(&mut self, events_in: Vec<Value>, events: &mut Vec<Value>) {
         let mut updates: Vec<Update> = Vec::new();
@@ -123,50 +137,19 @@ impl A2a {
         }
         events.extend(updates.into_iter().map(|update| wire::response(&self.options, update)));
     }
-}
 
-impl Dialect for A2a {
-    // A task is one run.
-    fn load_history(&mut self, _: Vec<ActivityView>) {}
-
-    fn resume(&mut self, known: Vec<ActivityView>) {
-        for event in ag_ui::events(&known, self.options.ag_ui(Begin::Replay)) {
+    fn resume(&mut self, known: &[ActivityView]) {
+        for event in ag_ui::events(known, self.options.ag_ui(Begin::Replay)) {
             self.reduced.reduce(event, &mut |_| {});
         }
-        self.inner.resume(known);
     }
 
-    fn frame(&mut self, frame: &Frame, events: &mut Vec<Value>) -> Flow {
-        if let Frame::Error { problem } = frame {
-            // The stream fails, and not the task.
-            let detail = problem["detail"].as_str().or_else(|| problem["title"].as_str());
-            let message = detail.unwrap_or("The stream ended with an error.");
-            events.push(json!({
-                "jsonrpc": "2.0",
-                "id": self.options.request,
-                "error": { "code": INTERNAL_ERROR, "message": message, "data": problem },
-            }));
-            return Flow::End;
-        }
-        let mut events_in = Vec::new();
-        let flow = self.inner.frame(frame, &mut events_in);
-        self.adapt(events_in, events);
-        flow
-    }
-
-    fn is_replayable(&self) -> bool {
-        self.inner.is_replayable()
-    }
-
-    fn compares_arguments(&self) -> bool {
-        self.inner.compares_arguments()
-    }
-
-    fn end_batch(&mut self, events: &mut Vec<Value>) -> Flow {
-        let mut events_in = Vec::new();
-        let flow = self.inner.end_batch(&mut events_in);
-        self.adapt(events_in, events);
-        flow
+    fn failure(&self, problem: &Value) -> Option<Value> {
+        // The stream fails, and not the task.
+        let detail = problem["detail"].as_str().or_else(|| problem["title"].as_str());
+        let message = detail.unwrap_or("The stream ended with an error.");
+        let error = json!({ "code": INTERNAL_ERROR, "message": message, "data": problem });
+        Some(json!({ "jsonrpc": "2.0", "id": self.options.request, "error": error }))
     }
 }
 

@@ -1,7 +1,8 @@
 //! How a run ends, waits and fails as a task.
 
 use super::*;
-use crate::frames::Delta;
+use crate::frames::{Delta, Frame};
+use crate::{Dialect, Flow};
 use proscenium_model::Sequence;
 use proscenium_projection::operations;
 

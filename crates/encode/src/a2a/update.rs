@@ -7,6 +7,8 @@ use serde_json::Value;
 pub(super) enum Part {
     Text(String),
     Data(Value),
+    /// A file, as a content part of AG-UI.
+    File(Value),
 }
 
 /// A state of a task.

@@ -2,6 +2,7 @@
 
 use super::update::{Artifact, Part, Status, Task, TaskState, Update};
 use super::{A2aOptions, object};
+use crate::files::{FileContent, FilePart};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -23,7 +24,23 @@ impl Part {
             (Self::Text(text), A2aVersion::V10) => json!({ "text": text }),
             (Self::Data(data), A2aVersion::V03) => json!({ "kind": "data", "data": data }),
             (Self::Data(data), A2aVersion::V10) => json!({ "data": data }),
+            (Self::File(part), _) => FilePart::of(part).map_or_else(|| json!({}), |of| file(&of, version)),
         }
+    }
+}
+
+fn file(of: &FilePart<'_>, version: A2aVersion) -> Value {
+    let (bytes, url) = match of.content {
+        FileContent::Inline(data) => (Some(data.into()), None),
+        FileContent::Url(url) => (None, Some(url.into())),
+    };
+    let (media_type, name) = (Some(of.media_type.into()), of.name.map(Value::from));
+    match version {
+        A2aVersion::V03 => {
+            let file = object([("bytes", bytes), ("uri", url), ("mimeType", media_type), ("name", name)]);
+            json!({ "kind": "file", "file": file })
+        }
+        A2aVersion::V10 => object([("raw", bytes), ("url", url), ("mediaType", media_type), ("filename", name)]),
     }
 }
 

@@ -30,6 +30,7 @@
 //!
 //! Clients before 1.0 refuse unknown events. They receive a cancelled run as a failed one, with a code.
 
+pub mod adapted;
 mod agents;
 mod attribution;
 mod call;

@@ -76,7 +76,7 @@ pub(super) fn a2a_answer() -> Value {
     object(
         "An answer of JSON-RPC 2.0.",
         json!({ "jsonrpc": text("`2.0`."), "id": { "description": "The id of the request; null if it had none." } }),
-        json!({ "result": foreign("A task, or an update of one."), "error": error }),
+        json!({ "result": foreign("A task, an update of one, or a page of tasks."), "error": error }),
     )
 }
 

@@ -216,7 +216,7 @@ fn schedule(chance: &mut Chance, plan: &Plan) -> Vec<Timed> {
             27..29 => Step::Worker { mood: chance.in_range(0..5) },
             29..31 => Step::Look { run, audience: chance.in_range(0..3) as usize },
             31 if has_erasure => Step::Erase { run },
-            32 => Step::Clock { ms: chance.in_range(0..200_000) as i64 - 100_000 },
+            32 => Step::Clock { ms: chance.in_range(0..200_000).cast_signed() - 100_000 },
             33 => Step::Slow { ms: *chance.pick(&[1, 10, 200, 1500]) },
             34 => Step::Fail { point },
             35 => Step::Full { ms: chance.in_range(1..2000) },

@@ -39,7 +39,6 @@ pub const FAULTS: &[Fault] = &[
     fault(24, "a decision reaches its owner without its value", 20),
     fault(25, "the queue of an agent lacks the first control of a log", 20),
     fault(26, "a second decision of one question is accepted", 20),
-    fault(27, "a claimed control stays in the queue", 60),
     fault(28, "each fifth envelope has the sequence of the one before", 20),
     fault(30, "a reader does not get the end of a run", 20),
     fault(31, "the snapshots are said to be complete as of the envelope before", 20),

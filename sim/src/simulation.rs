@@ -13,6 +13,7 @@ use proscenium::log::memory::MemoryStore;
 use proscenium::serve::maintenance::settle::StalenessLimits;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::Value;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
 /// The most time that anything takes once the faults have stopped.
-const SETTLED_WITHIN: Duration = Duration::from_secs(300);
+const SETTLED_WITHIN: Duration = Duration::from_mins(5);
 /// The time within which the node notices what failed before the faults stopped, in milliseconds.
 const FAILURES_WITHIN_MS: u64 = 1000;
 /// The time between two looks at what has to come about.
@@ -104,7 +105,7 @@ pub fn simulate(plan: Plan, steps: Vec<Timed>, fault: u32) -> Outcome {
 async fn live(world: &Rc<World>, seed: u64, next: &mut usize, wall_ms: &mut i64) -> End {
     let (at, _) = world.begun.get();
     world.begun.set((at, Some(Instant::now())));
-    let ms = BEGIN_SECONDS * 1000 + at as i64 + *wall_ms;
+    let ms = BEGIN_SECONDS * 1000 + at.cast_signed() + *wall_ms;
     let wall = jiff::Timestamp::from_millisecond(ms).expect("the time is in range");
     simulation::begin(seed, wall);
     world.disk.recover();
@@ -211,7 +212,7 @@ async fn follow_schedule(
 }
 
 fn producer_ends_run(world: &World, producer: usize) -> bool {
-    world.plan.producers[producer].name.ends_with(".main")
+    world.plan.producers[producer].name.rsplit_once('.').is_some_and(|(_, part)| part == "main")
 }
 
 /// Waits until something has come about; records it if it does not.
@@ -250,13 +251,24 @@ async fn settle(world: &Rc<World>) {
     world.changed.notify_waiters();
     let is_sent = |(n, of): (usize, &crate::world::Producer)| of.next.get() >= world.plan.producers[n].facts.len();
     await_that(world, "all runs are ended", || all().all(|one| one.1.is_refused.get() || is_sent(one))).await;
+    // What was on its way when a run was erased may begin it again, without an end.
+    let mut begun_again = HashSet::new();
+    for run in 0..world.plan.runs {
+        if world.model.borrow().is_erased(&run_name(run)) && world.get(&format!("/v1/runs/{}", run_name(run))).await.is_some() {
+            begun_again.insert(run);
+        }
+    }
     let has_ended = |n: usize| {
         let (of, reader) = (&world.plan.readers[n], &world.readers[n]);
         let of_run = |run: &String| reader.picture.borrow().logs.get(run).is_some_and(|log| log.ended.is_some());
-        let waits_for_ever = |run: usize| world.model.borrow().is_erased_unwritten(&run_name(run));
+        let waits_for_ever = |run: usize| begun_again.contains(&run) || world.model.borrow().is_erased_unwritten(&run_name(run));
         reader.has_ended.get() || of.run.is_some_and(waits_for_ever) || of.run.is_none() && runs.iter().all(of_run)
     };
     await_that(world, "all readers get the ends", || (0..world.readers.len()).all(has_ended)).await;
+    let open: Vec<_> = (0..world.readers.len()).filter(|n| !has_ended(*n)).map(|n| (n, world.plan.readers[n].run)).collect();
+    if !open.is_empty() {
+        world.violation(format!("readers, each with its run, wait: {open:?}"));
+    }
     // What a reader gets too much of comes now.
     sleep(Duration::from_secs(2)).await;
     if world.model.borrow().violations.is_empty() {

@@ -424,7 +424,7 @@ impl World {
             match self.request("DELETE", &format!("/v1/runs/r{run}"), &[], String::new()).await {
                 Some(Answer { status: 204 | 404 | 410, .. }) => self.model.borrow_mut().erased(&run_name(run), &known),
                 Some(answer) if answer.status < 500 => {
-                    self.violation(format!("r{run} is not erased: {} {}", answer.status, answer.text))
+                    self.violation(format!("r{run} is not erased: {} {}", answer.status, answer.text));
                 }
                 _ => {
                     self.back_off().await;

@@ -241,7 +241,7 @@ impl Queues {
             let (queue_position, agent) = (*queue_position, agent.clone());
             taken.push(LeasedControl { queue_position, log, id, agent, lease: token, follows_undelivered });
         }
-        for one in taken.iter().filter(|_| !sabotage::is(27)) {
+        for one in &taken {
             queue.remove(&one.queue_position);
         }
         taken

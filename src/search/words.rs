@@ -38,15 +38,19 @@ pub fn words(text: &str, mut found: impl FnMut(&str, usize)) {
     while let Some(c) = text[next..].chars().next() {
         let at = next;
         next += c.len_utf8();
-        if c.is_ascii() {
-            // Most words are whole in ASCII.
-            let length = text.as_bytes()[at..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
-            if length > 0 && scan.is_idle() && text.as_bytes().get(at + length).is_none_or(u8::is_ascii) {
-                scan.take_whole(&text[at..at + length], at, &mut found);
-                next = at + length;
+        if c.is_ascii_alphanumeric() {
+            // The letters of ASCII that follow are looked at once, however long the word is. Most words are whole in them.
+            let run = &text[at..at + text.as_bytes()[at..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count()];
+            next = at + run.len();
+            if scan.is_idle() && text.as_bytes().get(next).is_none_or(u8::is_ascii) {
+                scan.take_whole(run, at, &mut found);
             } else {
-                scan.take(c.to_ascii_lowercase(), at, &mut found);
+                for (of_run, c) in run.char_indices() {
+                    scan.take(c.to_ascii_lowercase(), at + of_run, &mut found);
+                }
             }
+        } else if c.is_ascii() {
+            scan.take(c, at, &mut found);
         } else if is_unspaced(c) {
             scan.take_unspaced(c, at, &mut found);
         } else if !is_mark(c) {
@@ -258,6 +262,15 @@ mod tests {
         assert_eq!(all("한국어"), ["한국", "국어", "어"]);
         assert_eq!(all(&"x".repeat(100)), ["x".repeat(WORD_BYTES_MAX)]);
         assert_eq!(all(" … "), Vec::<String>::new());
+        assert_eq!(all("naïve Zürich"), ["naive", "zurich"]);
+    }
+
+    #[test]
+    fn a_long_word_is_looked_at_once_wherever_it_has_an_accent() {
+        let long = "x".repeat(4 << 20);
+        for text in [format!("é{long}"), format!("{long}é"), format!("x{long}é{long}"), format!("京{long}")] {
+            assert_eq!(all(&text).last().map(String::len), Some(WORD_BYTES_MAX), "{} bytes", text.len());
+        }
     }
 
     #[test]

@@ -2,7 +2,6 @@
  * The surface of `<ps-inbox>`, and the lists that it shows.
  */
 
-import "./components.js";
 import sheet from "../surfaces/inbox.css";
 import { Hydration } from "../client/hydration.js";
 import { LiveModel } from "../live-model.js";

@@ -2,7 +2,6 @@
  * Surfaces in an element for other pages, and what passes changes to them.
  */
 
-import "./components.js";
 import { Feeder } from "../feeder.js";
 import { isDecisionKey } from "../surfaces/decision-keys.js";
 

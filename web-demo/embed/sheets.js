@@ -5,6 +5,7 @@
  * reaches into it. Each design token takes its value from a property of the page, `--ps-accent` for `--accent`.
  */
 
+import components from "../components.css";
 import decision from "../surfaces/decision.css";
 import shared from "../style.css";
 import tokens from "../tokens.css";
@@ -34,16 +35,12 @@ function set(all) {
   for (const root of roots) root.adoptedStyleSheets = sheets;
 }
 
-/**
- * Adds the sheet of a part that loads later.
- * @param {string} text
- * @param {{ isFirst?: boolean }} [options] `isFirst`: any other sheet overrides it.
- */
-export const addSheet = (text, { isFirst = false } = {}) => set(isFirst ? [sheetOf(text), ...sheets] : [...sheets, sheetOf(text)]);
+/** Adds the sheet of a part that loads later. @param {string} text */
+export const addSheet = (text) => set([...sheets, sheetOf(text)]);
 
 /** Gives a shadow root the sheets, and those that load later. @param {ShadowRoot} root */
 export function adoptSheets(root) {
-  if (sheets.length === 0) set([own, tokens.replace(TOKEN, "$1: var(--ps-$2, $3)"), shared, decision].map(sheetOf));
+  if (sheets.length === 0) set([own, components, tokens.replace(TOKEN, "$1: var(--ps-$2, $3)"), shared, decision].map(sheetOf));
   roots.add(root);
   root.adoptedStyleSheets = sheets;
 }

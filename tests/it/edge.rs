@@ -257,7 +257,7 @@ async fn a_decision_on_a_page_of_others_loads_at_most_40_kb() {
         bytes += answer.body.len();
     }
     println!("A decision on a page of others loads {bytes} bytes.");
-    assert!(bytes <= 40 * 1024 + 500, "a decision on a page of others loads {bytes} bytes");
+    assert!(bytes <= 40 * 1024, "a decision on a page of others loads {bytes} bytes");
 }
 
 #[tokio::test]

@@ -66,11 +66,7 @@ impl AnyReader {
                 let committed = reader.committed();
                 loop {
                     match reader.read_on().await? {
-                        TryNext::Idle if reader.is_before(committed) => {
-                            if !reader.moved().await {
-                                return Ok(TryNext::Busy);
-                            }
-                        }
+                        TryNext::Idle if reader.is_before(committed) => reader.flushed().await,
                         other => return Ok(other),
                     }
                 }

@@ -12,10 +12,63 @@ use crate::log::commit::{Logs, Moves};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::Arc;
-use tokio::sync::{Notify, watch};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tokio::sync::Notify;
 
-/// Counts flushes; the readers of the group wait for it to change.
-type WakeGroup = Arc<watch::Sender<u64>>;
+/// Readers that one flush wakes at once, in the order in which they began to wait.
+///
+/// Tokio's `watch` would wake them in an order of chance, which no seed of a simulation sets.
+#[derive(Default)]
+pub(super) struct WakeGroup {
+    flushes: AtomicU64,
+    wake: Notify,
+    readers: AtomicUsize,
+}
+
+impl WakeGroup {
+    pub fn wake(&self) {
+        self.flushes.fetch_add(1, Ordering::Release);
+        self.wake.notify_waiters();
+    }
+}
+
+/// A reader's place in a wake group.
+pub struct Place {
+    group: Arc<WakeGroup>,
+    seen: u64,
+}
+
+impl Place {
+    fn in_group(group: &Arc<WakeGroup>) -> Self {
+        group.readers.fetch_add(1, Ordering::Relaxed);
+        Self { group: group.clone(), seen: group.flushes.load(Ordering::Acquire) }
+    }
+
+    /// Counts the flushes so far as seen.
+    pub fn look(&mut self) {
+        self.seen = self.group.flushes.load(Ordering::Acquire);
+    }
+
+    /// Waits for a flush that is not seen yet.
+    pub async fn flushed(&mut self) {
+        let Self { group, seen } = self;
+        loop {
+            let woken = group.wake.notified();
+            let flushes = group.flushes.load(Ordering::Acquire);
+            if flushes != *seen {
+                *seen = flushes;
+                return;
+            }
+            woken.await;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.group.readers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// The most readers of one wake group.
 ///
@@ -59,7 +112,7 @@ struct Seats {
 /// The readers of one view.
 #[derive(Default)]
 pub(super) struct Listeners {
-    groups: Vec<WakeGroup>,
+    groups: Vec<Arc<WakeGroup>>,
     seats: Vec<Seats>,
     /// Readers of several logs.
     sets: Vec<Arc<Moves>>,
@@ -68,17 +121,19 @@ pub(super) struct Listeners {
 impl Listeners {
     /// Whether the view has no readers.
     pub fn is_empty(&self) -> bool {
-        self.seats.is_empty() && self.sets.is_empty() && self.groups.iter().all(|group| group.receiver_count() == 0)
+        self.seats.is_empty()
+            && self.sets.is_empty()
+            && self.groups.iter().all(|group| group.readers.load(Ordering::Relaxed) == 0)
     }
 
     /// Adds a reader with a task of its own.
-    pub fn join(&mut self) -> watch::Receiver<u64> {
-        self.groups.retain(|group| group.receiver_count() > 0);
-        if let Some(group) = self.groups.iter().find(|group| group.receiver_count() < WAKE_GROUP_READERS_MAX) {
-            return group.subscribe();
+    pub fn join(&mut self) -> Place {
+        self.groups.retain(|group| group.readers.load(Ordering::Relaxed) > 0);
+        if let Some(group) = self.groups.iter().find(|group| group.readers.load(Ordering::Relaxed) < WAKE_GROUP_READERS_MAX) {
+            return Place::in_group(group);
         }
-        let group = WakeGroup::default();
-        let place = group.subscribe();
+        let group = Arc::default();
+        let place = Place::in_group(&group);
         self.groups.push(group);
         place
     }
@@ -116,7 +171,7 @@ impl Listeners {
     /// Tells the followers of a flush, and returns the groups that are still to wake.
     ///
     /// A reader that joins now finds the ring up to date and misses nothing.
-    pub fn announce(&self, arrival: &Arc<impl Any + Send + Sync>) -> Vec<WakeGroup> {
+    pub fn announce(&self, arrival: &Arc<impl Any + Send + Sync>) -> Vec<Arc<WakeGroup>> {
         for Seats { followers, readers } in &self.seats {
             let flush = Flush { readers: readers.as_slice().into(), _arrival: arrival.clone() };
             followers.flushes.lock().push(flush);

@@ -130,7 +130,7 @@ impl Hub {
                 if n > 0 {
                     give_way(&feed.logs).await;
                 }
-                group.send_modify(|flushes| *flushes += 1);
+                group.wake();
             }
         }
     }

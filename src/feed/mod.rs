@@ -212,8 +212,8 @@ impl Feed {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn read(self: &Arc<Self>, id: &LogId, request: ReadRequest, start: StartAt) -> Result<Reader, StoreError> {
-        let (hub, moved, tail) = self.subscribe(id, &request, |_, listeners| listeners.join()).await?;
-        Ok(Reader::new(self.clone(), hub, request, start, moved, &tail))
+        let (hub, place, tail) = self.subscribe(id, &request, |_, listeners| listeners.join()).await?;
+        Ok(Reader::new(self.clone(), hub, request, start, place, &tail))
     }
 
     /// Opens a reader of several logs, which may not be written yet.

@@ -1,6 +1,6 @@
 //! A reader of one log: its position, and the steps from there.
 
-use super::fan_out::Followers;
+use super::fan_out::{Followers, Place};
 use super::hub::{Hub, SharedView};
 use super::ring::{FrameSpan, HYDRATION_BYTES_MAX, Hydrated, HydrationPass, Ring, SINGLE_PAGE_BYTES_MAX};
 use super::{Feed, Filter, Frames, ReadRequest, ReplayState, StartAt, TryNext};
@@ -11,7 +11,6 @@ use crate::log::commit::Tail;
 use crate::model::{Audience, Cursor, Epoch, Sequence};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::sync::watch;
 
 /// A reader of one log.
 pub struct Reader {
@@ -41,7 +40,7 @@ pub struct Reader {
 /// How the reader learns of its view's flushes.
 enum Waking {
     /// By a wake of its own.
-    Woken(watch::Receiver<u64>),
+    Woken(Place),
     /// By the task that serves it, under this key.
     Following(Arc<Followers>, usize),
 }
@@ -83,14 +82,7 @@ enum Step {
 }
 
 impl Reader {
-    pub(super) fn new(
-        feed: Arc<Feed>,
-        hub: Arc<Hub>,
-        request: ReadRequest,
-        start: StartAt,
-        moved: watch::Receiver<u64>,
-        tail: &Tail,
-    ) -> Self {
+    pub(super) fn new(feed: Arc<Feed>, hub: Arc<Hub>, request: ReadRequest, start: StartAt, place: Place, tail: &Tail) -> Self {
         let ReadRequest { filter, frames, replay } = request;
         let audience = filter.audience;
         let (epoch, after) = match start {
@@ -114,7 +106,7 @@ impl Reader {
             audience,
             filter,
             frames,
-            place: Waking::Woken(moved),
+            place: Waking::Woken(place),
             epoch,
             after,
             reached: Sequence::NONE,
@@ -182,11 +174,7 @@ impl Reader {
             match self.read_on().await? {
                 TryNext::Frames(frames) => return Ok(Some(frames)),
                 TryNext::Busy => return Ok(None),
-                TryNext::Idle => {
-                    if !self.moved().await {
-                        return Ok(None);
-                    }
-                }
+                TryNext::Idle => self.flushed().await,
             }
         }
     }
@@ -203,8 +191,8 @@ impl Reader {
         }
         // The steps that read the log are boxed: most readers wait, and should not reserve space for their state.
         loop {
-            if let Waking::Woken(moved) = &mut self.place {
-                moved.mark_unchanged();
+            if let Waking::Woken(place) = &mut self.place {
+                place.look();
             }
             match self.step() {
                 Step::Frames(frames) => return Ok(TryNext::Frames(frames)),
@@ -280,8 +268,8 @@ impl Reader {
     /// Gives the reader its own wakes again, for [`Self::next`].
     pub fn unfollow(&mut self) {
         // First, so that the view is never without this reader.
-        let moved = self.view().listeners().join();
-        if let Waking::Following(followers, key) = std::mem::replace(&mut self.place, Waking::Woken(moved)) {
+        let place = self.view().listeners().join();
+        if let Waking::Following(followers, key) = std::mem::replace(&mut self.place, Waking::Woken(place)) {
             self.view().listeners().unfollow(&followers, key);
         }
     }
@@ -510,15 +498,13 @@ impl Reader {
     /// A flush announces its next epoch or its end.
     async fn found_nothing(&mut self, through: Sequence) {
         tracing::debug!(log = %self.hub.log.id, after = %self.after, through = %through, "the log has no rows where the ring has some");
-        if !self.moved().await {
-            self.is_done = true;
-        }
+        self.flushed().await;
     }
 
-    /// Waits for the view's next flush. Returns false if none will come.
-    pub(super) async fn moved(&mut self) -> bool {
+    /// Waits for the view's next flush.
+    pub(super) async fn flushed(&mut self) {
         match &mut self.place {
-            Waking::Woken(moved) => moved.changed().await.is_ok(),
+            Waking::Woken(place) => place.flushed().await,
             Waking::Following(..) => unreachable!("a reader that follows another task's wakes is not awaited"),
         }
     }

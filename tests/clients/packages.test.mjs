@@ -21,12 +21,12 @@ const { dependencies } = JSON.parse(readFileSync(here("package.json"), "utf8"));
 /** What each package must have, beside a README and the licences, and what its archive may have. */
 const PACKAGES = {
   "proscenium-client": { files: ["dist/index.js", "dist/index.d.ts", "dist/client/index.js"], allowed: /^dist\// },
-  "@proscenium/client": { files: ["index.js", "selectors.js", "dist/index.d.ts"], allowed: /^(dist\/.*\.d\.ts|\w+\.js)$/ },
+  "@proscenium/client": { files: ["index.js", "selectors.js", "dist/index.d.ts"], allowed: /^(dist\/.*\.d\.ts|[\w-]+\.js)$/ },
   "@proscenium/elements": { files: ["dist/embed.js", "dist/embed/index.d.ts", "dist/LICENCES.txt"], allowed: /^dist\// },
   "@proscenium/react": { files: ["dist/index.js", "dist/index.d.ts"], allowed: /^dist\// },
 };
 const NODES = ["node-20", "node-22"];
-const NPM = ["--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"];
+const NPM = ["--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
 
 const run = async (cwd, command, ...args) => {
   const { stdout } = await promisify(execFile)(command, args, { cwd, maxBuffer: 1 << 26 }).catch((error) => assert.fail(`${command} ${args.join(" ")}: ${error.stdout}${error.stderr}`));

@@ -142,17 +142,21 @@ fn the_image_is_built_with_the_toolchain_of_the_repository() {
 }
 
 #[test]
-fn the_sdks_have_the_version_of_the_server() {
+fn the_sdks_have_the_version_of_the_server_and_ask_for_it_of_each_other() {
     for (name, version) in [
         ("sdk/python/pyproject.toml", "version = "),
         ("sdk/typescript/package.json", "  \"version\": "),
         ("sdk/react/package.json", "  \"version\": "),
+        ("sdk/react/package.json", "    \"@proscenium/client\": "),
+        ("sdk/react/package.json", "    \"@proscenium/elements\": "),
         ("web-demo/client/package.json", "  \"version\": "),
         ("web-demo/package.json", "  \"version\": "),
+        ("examples/vscode/package.json", "  \"version\": "),
+        ("examples/vscode/package.json", "  \"dependencies\": { \"@proscenium/client\": "),
     ] {
         let manifest = read(name);
         let line = manifest.lines().find_map(|line| line.strip_prefix(version)).unwrap();
-        assert_eq!(line.trim_end_matches(','), format!("\"{VERSION}\""), "{name}");
+        assert_eq!(line.trim_end_matches([',', ' ', '}']), format!("\"{VERSION}\""), "{name}");
     }
 }
 

@@ -288,17 +288,15 @@ const NODE_START_TIME_MAX: Duration = Duration::from_secs(15);
 /// The other nodes may shorten the stream until they know of this one, and the server reads all of it: then both begin
 /// again.
 #[cfg(feature = "cluster")]
-async fn open_node(
-    options: ClusterOptions,
+fn open_node(
+    options: &ClusterOptions,
     open: impl Fn(Storage) -> Result<Server, StoreError>,
-) -> Result<(Server, ClusterNode), Failure> {
+) -> Result<(Server, ClusterNode), StoreError> {
     let begun = Instant::now();
     let mut is_again = false;
     loop {
-        let options = options.clone();
         // It connects to NATS, and may read a snapshot.
-        let opened = tokio::task::spawn_blocking(|| ClusterNode::open(options)).await?;
-        let opened = opened.and_then(|(node, storage)| Ok((open(storage)?, node)));
+        let opened = ClusterNode::open(options.clone()).and_then(|(node, storage)| Ok((open(storage)?, node)));
         match opened {
             Err(error @ StoreError::Forgotten { .. }) if begun.elapsed() < NODE_START_TIME_MAX => {
                 tracing::warn!(%error, "the stream was shortened during the start; starting again");
@@ -306,11 +304,38 @@ async fn open_node(
             }
             // The thread of the last attempt may still hold the directory.
             Err(StoreError::Locked { .. }) if is_again && begun.elapsed() < NODE_START_TIME_MAX => {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                std::thread::sleep(Duration::from_millis(50));
             }
-            opened => return Ok(opened?),
+            opened => return opened,
         }
     }
+}
+
+/// A server, and its node if it belongs to a cluster.
+struct Opened {
+    server: Server,
+    #[cfg(feature = "cluster")]
+    node: Option<ClusterNode>,
+}
+
+/// Opens the store and the server. With many runs it takes seconds, and blocks.
+fn open(config: &Config, #[cfg(feature = "cluster")] cluster: Option<ClusterOptions>) -> Result<Opened, StoreError> {
+    let open = |storage: Storage| {
+        let archive = config.archive(storage.dir())?;
+        let (policy, sizes, limits) = (config.policy(), config.sizes(), config.limits());
+        Server::with_archive(storage, archive, policy, sizes, limits, config.keep_alive(), ENVIRONMENT)
+    };
+    #[cfg(feature = "cluster")]
+    if let Some(options) = cluster {
+        let (server, node) = open_node(&options, open)?;
+        return Ok(Opened { server, node: Some(node) });
+    }
+    let server = open(open_store(config)?)?;
+    Ok(Opened {
+        server,
+        #[cfg(feature = "cluster")]
+        node: None,
+    })
 }
 
 fn serve(config: &Config) -> Result<(), Failure> {
@@ -324,7 +349,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
         #[cfg(feature = "test-clock")]
         test_clock::start()?;
         // Before the server announces itself: a signal that arrives right after that must find its handler.
-        let stop = stop_signal()?;
+        let mut stop = std::pin::pin!(stop_signal()?);
         let tls = config.tls().map(Tls::load).transpose()?.map(Arc::new);
         let renewal = tls.clone().map(renew_on_sighup).transpose()?;
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -332,21 +357,28 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let address = listener.local_addr()?;
         // Before the store, where it is given: a node without its key must not join.
         let given_key = config.signing_key.is_some().then(|| config.open_signing_key(ENVIRONMENT)).transpose()?;
-        let open = |storage: Storage| {
-            let archive = config.archive(storage.dir())?;
-            let (policy, sizes, limits) = (config.policy(), config.sizes(), config.limits());
-            Server::with_archive(storage, archive, policy, sizes, limits, config.keep_alive(), ENVIRONMENT)
-        };
         #[cfg(feature = "cluster")]
-        let (server, node) = match config.cluster(scheme, address, ENVIRONMENT.random)? {
-            Some(options) => {
-                let (server, node) = open_node(ClusterOptions { is_fenced: is_fenced(), ..options }, open).await?;
-                (server, Some(node))
+        let cluster = config.cluster(scheme, address, ENVIRONMENT.random)?;
+        #[cfg(feature = "cluster")]
+        let cluster = cluster.map(|options| ClusterOptions { is_fenced: is_fenced(), ..options });
+        let of = config.clone();
+        let opening = tokio::task::spawn_blocking(move || {
+            open(
+                &of,
+                #[cfg(feature = "cluster")]
+                cluster,
+            )
+        });
+        let opened = tokio::select! {
+            biased;
+            opened = opening => opened??,
+            () = &mut stop => {
+                tracing::info!("stopped during the start");
+                // Each commit is whole whenever the process ends, and nothing else of it has begun.
+                std::process::exit(0);
             }
-            None => (open(open_store(config)?)?, None),
         };
-        #[cfg(not(feature = "cluster"))]
-        let server = open(open_store(config)?)?;
+        let server = opened.server;
         let webhooks = config.webhooks(&variable)?;
         let waits = config.wait_rules(&webhooks)?;
         let retention = config.retention_rules()?;
@@ -384,7 +416,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
         #[cfg(target_os = "linux")]
         let agents = agents.into_iter().map(|agent| agent.with_supervisor(&[OWN_BINARY, "supervise"])).collect();
         #[cfg(feature = "cluster")]
-        let (server, leaving) = match node {
+        let (server, leaving) = match opened.node {
             Some(mut node) => {
                 if let (Some(authenticator), Some(tickets)) = (authenticator, node.take_tickets()) {
                     authenticator.share_tickets(tickets);

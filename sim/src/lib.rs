@@ -6,6 +6,7 @@
 
 pub mod chance;
 pub mod client;
+pub mod dialects;
 pub mod disk;
 pub mod model;
 pub mod plan;

@@ -158,6 +158,18 @@ impl Model {
         of_run.filter(|(_, fact)| matches!(fact.state, FactState::Acknowledged(_))).map(|(token, _)| token.clone()).collect()
     }
 
+    /// Whether any run is erased.
+    #[must_use]
+    pub fn has_erasure(&self) -> bool {
+        !self.erased.is_empty()
+    }
+
+    /// Whether a run has an acknowledged fact.
+    #[must_use]
+    pub fn is_written(&self, run: &str) -> bool {
+        self.facts.values().any(|fact| fact.run == run && matches!(fact.state, FactState::Acknowledged(_)))
+    }
+
     /// Whether a run is erased.
     #[must_use]
     pub fn is_erased(&self, run: &str) -> bool {

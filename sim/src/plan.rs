@@ -1,6 +1,7 @@
 //! What a seed means: the runs, producers and readers of a simulation, and its schedule.
 
 use crate::chance::Chance;
+use crate::dialects::{Address, DialectPlan};
 use crate::disk::{Crash, Point};
 use serde_json::{Value, json};
 use std::fmt;
@@ -14,6 +15,8 @@ pub struct Plan {
     pub seed: u64,
     pub producers: Vec<ProducerPlan>,
     pub readers: Vec<ReaderPlan>,
+    /// Clients of dialects, which read all the time.
+    pub clients: Vec<DialectPlan>,
     pub questions: Vec<QuestionPlan>,
     pub runs: usize,
     /// The feed's ring, in bytes, and its tick, in milliseconds.
@@ -140,9 +143,19 @@ pub fn of_seed(seed: u64) -> (Plan, Vec<Timed>) {
     let readers: Vec<_> = readers.collect();
     let ring_bytes = *chance.pick(&[1 << 10, 4 << 10, 256 << 10]);
     let tick_ms = *chance.pick(&[0, 1, 8, 50]);
-    let plan = Plan { seed, producers, readers, questions, runs, ring_bytes, tick_ms };
+    let clients = clients(&mut Chance::new(seed, 5), runs as u64);
+    let plan = Plan { seed, producers, readers, clients, questions, runs, ring_bytes, tick_ms };
     let steps = schedule(&mut chance, &plan);
     (plan, steps)
+}
+
+fn clients(chance: &mut Chance, runs: u64) -> Vec<DialectPlan> {
+    let clients = (0..chance.in_range(0..3)).map(|_| DialectPlan {
+        run: chance.in_range(0..runs) as usize,
+        audience: chance.in_range(0..3) as usize,
+        address: *chance.pick(&Address::ALL),
+    });
+    clients.collect()
 }
 
 /// A text for readers of one audience, in a message of that audience.
@@ -166,7 +179,7 @@ fn main_producer(chance: &mut Chance, run: usize, questions: &mut Vec<QuestionPl
     };
     let mut facts = vec![plain(0, 0, json!({"type": "run.started"}))];
     for n in 1..chance.in_range(4..20) {
-        let call = format!("c{n}");
+        let call = format!("r{run}-c{n}");
         facts.push(match chance.in_range(0..8) {
             0 => {
                 let action = format!("r{run}-q{n}");

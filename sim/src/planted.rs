@@ -48,4 +48,11 @@ pub const FAULTS: &[Fault] = &[
     fault(37, "the cursor of a session's stream names the first envelope of an append", 20),
     fault(38, "a receipt names the sequence before its first fact", 20),
     fault(40, "a page of envelopes begins one envelope too late", 20),
+    fault(41, "a client of AG-UI that resumes counts as new", 20),
+    fault(42, "a client that counts its chunks gets one of them again", 20),
+    fault(43, "a client of AG-UI gets the events of a half-sent envelope again", 60),
+    fault(44, "a client that is cut within a state does not get the rest of it", 60),
+    fault(45, "streams of dialects show what is internal", 20),
+    fault(46, "a dialect knows what its client has as of the envelope before", 20),
+    fault(47, "a page of envelopes is said to be the last one", 20),
 ];

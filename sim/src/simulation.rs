@@ -1,5 +1,6 @@
 //! One simulation: the lives of a node, one after another, the schedule of faults, and the checks at the end.
 
+use crate::dialects::{DialectClient, DialectPlan};
 use crate::disk::{Crash, Disk, FaultyJournal};
 use crate::model;
 use crate::plan::{AUDIENCES, Plan, Step, Timed, of_seed, run_name};
@@ -269,6 +270,11 @@ async fn settle(world: &Rc<World>) {
     if !open.is_empty() {
         world.violation(format!("readers, each with its run, wait: {open:?}"));
     }
+    let is_over = |(of, client): (&DialectPlan, &DialectClient)| {
+        client.has_ended.get() || world.model.borrow().is_erased(&run_name(of.run))
+    };
+    await_that(world, "all clients of dialects get the ends", || world.plan.clients.iter().zip(&world.clients).all(is_over))
+        .await;
     // What a reader gets too much of comes now.
     sleep(Duration::from_secs(2)).await;
     if world.model.borrow().violations.is_empty() {
@@ -304,12 +310,18 @@ async fn check(world: &Rc<World>, runs: &[String]) {
             reader.picture.borrow().check(run, &activities["activities"], &events[plan.audience], &mut model);
         }
     }
+    for (n, of) in world.plan.clients.iter().enumerate() {
+        if runs.contains(&run_name(of.run)) {
+            world.check_client(n).await;
+        }
+    }
     let attention = world.get("/v1/attention?audience=internal&limit=100").await.unwrap_or_default();
     for run in (0..world.plan.runs).map(run_name).filter(|run| !runs.contains(run)) {
+        // What was on its way when it was erased begins the run again.
+        let mut is_anew = false;
         for of in ["events", "activities"] {
             let answer = world.request("GET", &format!("/v1/runs/{run}/{of}?audience=internal"), &[], String::new()).await;
-            // What was on its way when it was erased begins the run again.
-            let is_anew = answer.as_ref().is_some_and(|answer| answer.status == 200 && answer.text.contains('<'));
+            is_anew |= answer.as_ref().is_some_and(|answer| answer.status == 200 && answer.text.contains('<'));
             if !is_anew && !answer.as_ref().is_some_and(|answer| matches!(answer.status, 404 | 410)) {
                 world.violation(format!("{run} is erased, and its {of} are {answer:?}"));
             }

@@ -2,6 +2,7 @@
 
 use crate::chance::Chance;
 use crate::client::{Answer, Cut, Events, send};
+use crate::dialects::DialectClient;
 use crate::disk::Disk;
 use crate::model::{Model, Picture};
 use crate::plan::{AUDIENCES, Plan, Timed, run_name};
@@ -33,6 +34,7 @@ pub struct World {
     pub chance: RefCell<Chance>,
     pub producers: Vec<Producer>,
     pub readers: Vec<Reader>,
+    pub clients: Vec<DialectClient>,
     pub worker: Worker,
     /// The decisions that people still have to send.
     pub decisions: RefCell<Vec<(usize, usize, bool)>>,
@@ -115,6 +117,12 @@ impl World {
             chance: RefCell::new(Chance::new(plan.seed, 3)),
             producers: plan.producers.iter().map(producer).collect(),
             readers: plan.readers.iter().enumerate().map(reader).collect(),
+            clients: plan
+                .clients
+                .iter()
+                .zip(0..)
+                .map(|(of, n)| DialectClient::new(of, Chance::new(plan.seed, 100 + n)))
+                .collect(),
             worker: Worker::default(),
             decisions: RefCell::default(),
             erasures: RefCell::default(),
@@ -150,7 +158,7 @@ impl World {
         self.model.borrow_mut().violation(what);
     }
 
-    fn connect(&self) -> Option<Cut> {
+    pub(crate) fn connect(&self) -> Option<Cut> {
         let mut chance = self.chance.borrow_mut();
         let buffer = *chance.pick(&[64, 1024, 16 * 1024, 64 * 1024]);
         let left = match self.cut_after.get() {
@@ -181,7 +189,7 @@ impl World {
         self.request("GET", path, &[], String::new()).await.filter(|answer| answer.status == 200).map(|answer| answer.json())
     }
 
-    async fn back_off(&self) {
+    pub(crate) async fn back_off(&self) {
         let ms = self.chance.borrow_mut().in_range(1..300);
         sleep(Duration::from_millis(ms)).await;
     }
@@ -195,6 +203,10 @@ impl World {
         for n in 0..self.readers.len() {
             let world = self.clone();
             tokio::task::spawn_local(async move { world.read(n).await });
+        }
+        for n in 0..self.clients.len() {
+            let world = self.clone();
+            tokio::task::spawn_local(async move { world.follow(n).await });
         }
         for (world, n) in [(self.clone(), 0), (self.clone(), 1), (self.clone(), 2)] {
             tokio::task::spawn_local(async move {
@@ -277,7 +289,7 @@ impl World {
     }
 
     /// Whether the run is erased, or may be.
-    fn is_erased(&self, run: &str) -> bool {
+    pub(crate) fn is_erased(&self, run: &str) -> bool {
         self.model.borrow().is_erased(run) || self.erasures.borrow().iter().any(|erased| run_name(*erased) == run)
     }
 
@@ -349,7 +361,7 @@ impl World {
                 }
                 Some(_) => {}
             }
-            if plan.run.is_some() && frame["frame"] == "End" {
+            if frame["frame"] == "Error" || plan.run.is_some() && frame["frame"] == "End" {
                 return None;
             }
         }
@@ -516,7 +528,8 @@ impl World {
     }
 }
 
-fn request(method: &str, path: &str, headers: &[(&str, String)], body: String) -> Request<String> {
+/// A request to the node.
+pub(crate) fn request(method: &str, path: &str, headers: &[(&str, String)], body: String) -> Request<String> {
     let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
     if !body.is_empty() {
         request = request.header("content-type", "application/json");

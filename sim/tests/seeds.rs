@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The seeds of the gate, from 1 on. `PROSCENIUM_SEEDS` asks for another number.
-const SEEDS: u64 = 190;
+const SEEDS: u64 = 300;
 
 /// Calls `work` with each number of a range, on all processors. Each simulation stays on one thread.
 fn in_parallel(numbers: std::ops::RangeInclusive<u64>, work: impl Fn(u64) + Sync) {

@@ -32,13 +32,13 @@ impl WakeGroup {
     }
 }
 
-/// A reader's place in a wake group.
-pub struct Place {
+/// A reader that waits for the flushes of a view, in a wake group.
+pub struct FlushWaiter {
     group: Arc<WakeGroup>,
     seen: u64,
 }
 
-impl Place {
+impl FlushWaiter {
     fn in_group(group: &Arc<WakeGroup>) -> Self {
         group.readers.fetch_add(1, Ordering::Relaxed);
         Self { group: group.clone(), seen: group.flushes.load(Ordering::Acquire) }
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for FlushWaiter {
     fn drop(&mut self) {
         self.group.readers.fetch_sub(1, Ordering::Relaxed);
     }
@@ -127,13 +127,13 @@ impl Listeners {
     }
 
     /// Adds a reader with a task of its own.
-    pub fn join(&mut self) -> Place {
+    pub fn join(&mut self) -> FlushWaiter {
         self.groups.retain(|group| group.readers.load(Ordering::Relaxed) > 0);
         if let Some(group) = self.groups.iter().find(|group| group.readers.load(Ordering::Relaxed) < WAKE_GROUP_READERS_MAX) {
-            return Place::in_group(group);
+            return FlushWaiter::in_group(group);
         }
         let group = Arc::default();
-        let place = Place::in_group(&group);
+        let place = FlushWaiter::in_group(&group);
         self.groups.push(group);
         place
     }

@@ -1,6 +1,6 @@
 //! A reader of one log: its position, and the steps from there.
 
-use super::fan_out::{Followers, Place};
+use super::fan_out::{FlushWaiter, Followers};
 use super::hub::{Hub, SharedView};
 use super::ring::{FrameSpan, HYDRATION_BYTES_MAX, Hydrated, HydrationPass, Ring, SINGLE_PAGE_BYTES_MAX};
 use super::{Feed, Filter, Frames, ReadRequest, ReplayState, StartAt, TryNext};
@@ -40,7 +40,7 @@ pub struct Reader {
 /// How the reader learns of its view's flushes.
 enum Waking {
     /// By a wake of its own.
-    Woken(Place),
+    Woken(FlushWaiter),
     /// By the task that serves it, under this key.
     Following(Arc<Followers>, usize),
 }
@@ -82,7 +82,14 @@ enum Step {
 }
 
 impl Reader {
-    pub(super) fn new(feed: Arc<Feed>, hub: Arc<Hub>, request: ReadRequest, start: StartAt, place: Place, tail: &Tail) -> Self {
+    pub(super) fn new(
+        feed: Arc<Feed>,
+        hub: Arc<Hub>,
+        request: ReadRequest,
+        start: StartAt,
+        place: FlushWaiter,
+        tail: &Tail,
+    ) -> Self {
         let ReadRequest { filter, frames, replay } = request;
         let audience = filter.audience;
         let (epoch, after) = match start {

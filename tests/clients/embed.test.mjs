@@ -231,7 +231,7 @@ describe("elements on a page of another origin", () => {
     const body = `<ps-decision run="r" action="a" token="${token("--can", "read", "--ttl", "1s")}"></ps-decision>`;
     const page = await open(context, pages.addFiles("expired", { "": plain(guarded.url, body) }));
     const error = await eventOf(page, "ps-error");
-    assert.deepEqual([error.status, error.reason], [401, "expired"]);
+    assert.deepEqual([error.code, error.status, error.reason, error.detail], ["unauthenticated", 401, "expired", "Your access has expired. Sign in again."]);
     await page.locator("ps-decision").getByText("Your access has expired. Sign in again.").waitFor();
     // As a property, a function that may take its time.
     await page.evaluate((text) => (document.querySelector("ps-decision").token = async () => text), token("--can", "read"));

@@ -899,6 +899,45 @@ async fn a_reader_cut_off_inside_an_envelope_gets_exactly_its_remaining_events()
 }
 
 #[tokio::test]
+async fn a_client_that_is_cut_before_its_run_shows_anything_resumes_within_it() {
+    let client = client().await;
+    let hidden = fact("diagnostic.note", json!({ "audience": "internal", "payload": { "n": 1 } }));
+    publish(&client, "t", "r", std::slice::from_ref(&hidden)).await;
+    for path in ["/v1/runs/r/stream?format=ag-ui&replay=deltas", "/v1/runs/r/stream?format=ag-ui", "/ag-ui/helper?runId=r"] {
+        let mut begun = send_request(&client, "GET", path, &[], "").await;
+        let id = loop {
+            let Event { data, id, .. } = begun.next().await.expect("the run is at work");
+            if data["type"] == "RUN_STARTED" {
+                break id.expect("every event has an id").0;
+            }
+        };
+        publish(&client, "t", "r", std::slice::from_ref(&hidden)).await;
+        let mut resumed = send_request(&client, "GET", path, &[("last-event-id", &id)], "").await.wait_until_open().await;
+        publish(&client, "t", "r", &[agent_text(&path.len().to_string(), "seen")]).await;
+        let rest = resumed.read_until("TEXT_MESSAGE_START").await;
+        assert!(!types(&rest).contains(&"RUN_STARTED"), "{path} after {id}: {rest:#?}");
+    }
+}
+
+#[tokio::test]
+async fn only_tanstack_ai_gets_an_open_text_again_after_a_snapshot() {
+    let client = client().await;
+    publish(&client, "t", "first", &[started(), agent_text("a", "Before."), finished()]).await;
+    let delta = |text: &str| fact("text.delta", json!({ "messageId": "m", "audience": "user", "payload": { "text": text } }));
+    publish(&client, "t", "r", &[started(), delta("Still open")]).await;
+    let mut text = "Still open".to_owned();
+    for (query, repeats) in [("", false), ("&last_event_id=-1", false), ("&offset=-1", true)] {
+        let mut stream = send_request(&client, "GET", &format!("/ag-ui/helper?runId=r{query}"), &[], "").await;
+        stream.read_until("TEXT_MESSAGE_START").await;
+        let shown = if repeats { text.clone() } else { ", more".to_owned() };
+        publish(&client, "t", "r", &[delta(", more")]).await;
+        let content = stream.read_until("TEXT_MESSAGE_CONTENT").await;
+        assert_eq!(content.last().unwrap()["delta"], shown, "{query}");
+        text += ", more";
+    }
+}
+
+#[tokio::test]
 async fn a_call_that_reports_before_it_has_arguments_is_opened_and_ended_once() {
     let client = client().await;
     let call = |kind: &str, payload: Value| fact(kind, json!({ "toolCallId": "c", "audience": "user", "payload": payload }));

@@ -9,7 +9,7 @@ use proscenium::encode::frames::{ActivityView, Frame};
 use proscenium::encode::{Begin, Dialect, Flow, Until};
 use proscenium::log::LogId;
 use proscenium::log::row::Row;
-use proscenium::model::Audience;
+use proscenium::model::{Audience, Sequence};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl<'s> Stream<'s> {
     fn resumed(story: &'s Story, version: Version, begin: Begin, from: usize, at: usize) -> Self {
         let mut stream = Self { at, ..Self::of(story, options(version, begin)) };
         stream.dialect.load_history(Vec::new());
-        stream.dialect.resume(story.at(from));
+        stream.dialect.resume(Sequence(from as u64), story.at(from));
         stream.hydrate(story.changed(from, at));
         stream
     }
@@ -308,7 +308,7 @@ fn check(story: &Story, stride: usize) {
             // A reader cut off inside the next envelope gets that envelope again, of which it has the first events.
             if is_sure && at > 0 && at < story.steps.len() {
                 let mut again = Stream { at, ..Stream::of(story, options(version, Begin::Replay)) };
-                again.dialect.resume(story.at(at));
+                again.dialect.resume(Sequence(at as u64), story.at(at));
                 again.step();
                 assert_eq!(again.events, stream.events[counts[at]..counts[at + 1]], "{version:?} repeated after {at}");
             }

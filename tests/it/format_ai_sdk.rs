@@ -11,7 +11,7 @@ use proscenium::encode::frames::{ActivityView, Frame};
 use proscenium::encode::{Begin, Dialect, Flow, Until};
 use proscenium::log::LogId;
 use proscenium::log::row::Row;
-use proscenium::model::Audience;
+use proscenium::model::{Audience, Sequence};
 use serde_json::{Value, json};
 
 const VERSIONS: [u8; 3] = [5, 6, 7];
@@ -48,7 +48,7 @@ impl<'s> Stream<'s> {
 
     fn resumed(story: &'s Story, version: u8, until: Until, known: usize, at: usize) -> Self {
         let mut dialect = AiSdk::new(AiSdkOptions { message: "r".into(), version, begin: Begin::Snapshot, until });
-        dialect.resume(story.at(known));
+        dialect.resume(Sequence(known as u64), story.at(known));
         let mut stream = Self { story, dialect, at, chunks: Vec::new(), is_over: false };
         stream.hydrate(story.changed(known, at));
         stream

@@ -2,7 +2,9 @@
 
 use crate::crash::{Producer, spawn_producers, wait_for_progress};
 use crate::harness::{Client, Process, Transport, fact, start_local, start_local_with, with_timeout};
+use proscenium::environment::Environment;
 use proscenium::feed::FeedConfig;
+use proscenium::record::signing::SigningKey;
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -11,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 async fn read_metrics(client: &Client) -> String {
     let answer = client.get("/metrics").await;
@@ -302,6 +304,23 @@ async fn a_stopping_server_is_unready_at_once_and_ends_streams_during_the_drain(
     with_timeout("the response to the body", body.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("\"accepted\":1"), "{answer}");
     assert!(server.wait().success(), "a requested stop exits with success");
+}
+
+#[tokio::test]
+async fn a_server_that_is_asked_to_stop_during_its_start_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    // A NATS server that says nothing, so that the start waits.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("nats://{}", silent.local_addr().unwrap());
+    let mut command = Process::command(dir.path(), "warn");
+    let key = dir.path().join("key.pem");
+    std::fs::write(&key, SigningKey::generate(Environment::SYSTEM).to_pem()).unwrap();
+    let cluster = ["--cluster", &url, "--cluster-name", "c", "--signing-key", key.to_str().unwrap()];
+    let mut server = command.args(cluster).spawn().unwrap();
+    let _waiting = with_timeout("the server's connection", silent.accept()).await.unwrap();
+    assert!(Command::new("kill").arg(server.id().to_string()).status().unwrap().success());
+    let status = with_timeout("the end of the server", tokio::task::spawn_blocking(move || server.wait())).await;
+    assert!(status.unwrap().unwrap().success(), "a requested stop exits with success");
 }
 
 #[tokio::test]

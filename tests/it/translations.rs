@@ -243,7 +243,7 @@ fn resume_within(run: &Run, dialect: &dyn PlainDialect, placeholders: &Placehold
         let known = run.shown(at);
         reader.change(|translator| {
             translator.load_history(Vec::new());
-            translator.resume(known.clone());
+            translator.resume(id.cursor.after, known.clone());
             translator.resume_at(Some(*id));
         });
         let mut beside = Reader::joined(run, placeholders, dialect, at, &run.hydration(Sequence::NONE, at));

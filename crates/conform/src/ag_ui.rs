@@ -257,8 +257,9 @@ impl AgUiState {
     }
 }
 
+/// Whether a message's place among the others does not count: a client shows the result of a call at the call.
 const fn is_placed_freely(role: &str) -> bool {
-    matches!(role.as_bytes(), b"reasoning" | b"activity")
+    matches!(role.as_bytes(), b"reasoning" | b"activity" | b"tool")
 }
 
 /// A snapshot's message with the members that events give it.

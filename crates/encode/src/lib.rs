@@ -28,6 +28,7 @@ pub mod translations;
 pub mod translator;
 
 use frames::{ActivityView, Frame};
+use proscenium_model::Sequence;
 use proscenium_projection::members::CallState;
 use serde_json::Value;
 
@@ -41,10 +42,11 @@ pub trait Dialect: Send {
     /// The server calls this before the first frame, and again before the frames of a restart.
     fn load_history(&mut self, earlier: Vec<ActivityView>);
 
-    /// Loads the activities that the reader already has, as of the cursor from which it resumes.
+    /// Loads the activities that the reader already has, as of the envelope after which it resumes.
     ///
-    /// The server calls this before the first frame.
-    fn resume(&mut self, known: Vec<ActivityView>);
+    /// The server calls this before the first frame. `after` may be [`Sequence::NONE`], for a reader that has a part of the
+    /// first envelope at most.
+    fn resume(&mut self, after: Sequence, known: Vec<ActivityView>);
 
     /// Translates one frame into events.
     fn frame(&mut self, frame: &Frame, events: &mut Vec<Value>) -> Flow;

@@ -143,8 +143,8 @@ impl Translator {
     }
 
     /// See [`Dialect::resume`].
-    pub fn resume(&mut self, known: Vec<ActivityView>) {
-        self.dialect.resume(known);
+    pub fn resume(&mut self, after: Sequence, known: Vec<ActivityView>) {
+        self.dialect.resume(after, known);
     }
 
     /// See [`Dialect::compares_arguments`].

@@ -366,7 +366,8 @@ pub async fn get(
     let thread = query.get("threadId").map(|thread| id_of::<SessionId>("threadId", thread)).transpose()?;
     let offset = query.get("last_event_id").or(query.get("offset"));
     let options = ClientOptions {
-        ids: IdPosition::First,
+        // Only `TanStack` AI asks so.
+        ids: if query.get("offset").is_some() { IdPosition::First } else { IdPosition::Last },
         after: resume_position(&headers, offset)?,
         ..ClientOptions::from_request(&query, &HeaderMap::new())?
     };

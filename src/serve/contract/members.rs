@@ -435,7 +435,7 @@ pub const THREAD: Parameter = Parameter::query("threadId", "The thread to load: 
 pub const RUN_TO_JOIN: Parameter = Parameter::query("runId", "The run to join. Overrides `threadId`.", id, BAD_ID);
 pub const OFFSET: Parameter = Parameter::query(
     "offset",
-    "The client's position in the run: an `id:` of its stream, or `-1` (default) for the start.",
+    "TanStack AI's position in the run: an `id:` of its stream, or `-1` for the start. With it, the events have that client's form.",
     || json!({ "type": "string", "pattern": "^(|-1|start|[0-9a-f]+:[0-9]+)$" }),
     BAD_CURSOR,
 );

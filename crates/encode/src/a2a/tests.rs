@@ -102,7 +102,7 @@ fn a_client_that_was_cut_inside_messages_gets_their_rest_as_one_that_was_not() {
     };
     let known = [at_work, message("asked", "user", 2, "Why "), message("said", "assistant", 3, "Be")];
     let mut resumed = A2a::new(options(A2aVersion::V10), Begin::Replay);
-    resumed.resume(known.to_vec());
+    resumed.resume(Sequence(3), known.to_vec());
     for begin in [Begin::Replay, Begin::Snapshot] {
         let (mut whole, mut events) = (A2a::new(options(A2aVersion::V10), begin), Vec::new());
         for frame in known.iter().cloned().map(Frame::ActivitySnapshot).chain([Frame::Hydrated {}]) {

@@ -3,6 +3,7 @@
 use super::AgUi;
 use crate::frames::{ActivityView, Frame};
 use crate::{Dialect, Flow};
+use proscenium_model::Sequence;
 use serde_json::Value;
 
 /// What turns the events of AG-UI into those of other clients.
@@ -51,9 +52,9 @@ impl<A: EventAdapter> Dialect for AdaptedAgUi<A> {
         }
     }
 
-    fn resume(&mut self, known: Vec<ActivityView>) {
+    fn resume(&mut self, after: Sequence, known: Vec<ActivityView>) {
         self.adapter.resume(&known);
-        self.inner.resume(known);
+        self.inner.resume(after, known);
     }
 
     fn frame(&mut self, frame: &Frame, events: &mut Vec<Value>) -> Flow {

@@ -47,6 +47,7 @@ use agents::Agents;
 use attribution::{Attribution, set_metadata};
 use events::Bracket;
 use items::{Body, Entry, MessageIds, MessageKey};
+use proscenium_model::Sequence;
 use proscenium_projection::members::TypedContent;
 use proscenium_projection::{ACTION_KIND, agent, run, state};
 use proscenium_sources::ledger::Status;
@@ -146,12 +147,13 @@ impl Dialect for AgUi {
         }
     }
 
-    fn resume(&mut self, known: Vec<ActivityView>) {
+    fn resume(&mut self, after: Sequence, known: Vec<ActivityView>) {
         let earlier = std::mem::take(&mut self.earlier);
         let entries = self.load_sent(&earlier, &known);
         self.live = self.unfinished(&entries);
         self.is_joining = false;
-        if self.run.attempt().is_some() && !self.run.is_paused() {
+        // The first envelope begins the client's run, also if it shows nothing of the log's run.
+        if after > Sequence::NONE && !self.run.is_paused() {
             self.client = ClientRun::Open { attempt: self.run.attempt() };
             if self.attribution == Attribution::Subagent {
                 self.agents.restore();

@@ -60,6 +60,7 @@ use super::frames::{ActivityView, Delta, Frame};
 use super::{Begin, Dialect, Flow, Until};
 use crate::content_copy::apply;
 use message_state::MessageState;
+use proscenium_model::Sequence;
 use proscenium_sources::ledger::Status;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -309,7 +310,7 @@ impl Dialect for AiSdk {
     /// Ignores the history: these clients keep their earlier messages.
     fn load_history(&mut self, _: Vec<ActivityView>) {}
 
-    fn resume(&mut self, known: Vec<ActivityView>) {
+    fn resume(&mut self, _after: Sequence, known: Vec<ActivityView>) {
         self.start = Start::Resumed;
         self.state.writer.parts = 1;
         self.state.send(&known);

@@ -123,7 +123,7 @@ impl<'l> Stream<'l> {
     /// A stream that resumes with the activities of `known`.
     fn resumed(log: &'l Log, version: u8, until: Until, known: usize, at: usize) -> Self {
         let mut stream = Self::open(log, version, until);
-        stream.dialect.resume(log.activities_at(known));
+        stream.dialect.resume(Sequence(known as u64), log.activities_at(known));
         stream.at = at;
         stream.handle(&log.hydration(known, at));
         stream

@@ -41,6 +41,8 @@ use std::sync::{Arc, LazyLock};
 #[cfg(feature = "cluster")]
 use std::time::Duration;
 use tokio::net::TcpListener;
+#[cfg(feature = "cluster")]
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 #[cfg(feature = "cluster")]
 use tokio::time::Instant;
@@ -304,7 +306,7 @@ fn open_node(
             }
             // The thread of the last attempt may still hold the directory.
             Err(StoreError::Locked { .. }) if is_again && begun.elapsed() < NODE_START_TIME_MAX => {
-                std::thread::sleep(Duration::from_millis(50));
+                Handle::current().block_on(tokio::time::sleep(Duration::from_millis(50)));
             }
             opened => return opened,
         }

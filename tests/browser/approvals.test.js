@@ -501,6 +501,7 @@ test("a question goes to the agent that asks, and leaves the decision open", lim
 
 test("without a named agent, a question steers the run, and a refusal is shown with its reason", limit, async () => {
   const { run, card } = await openQuestion({});
+  await until(page, () => document.activeElement.matches("textarea"));
   await page.keyboard.type("Which version?");
   await page.keyboard.press("Control+Enter");
   const control = await stage.claim("default", { run, how: "nack", reason: "this runtime takes no messages" });

@@ -5,7 +5,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { limit, until, useStage } from "./stage.js";
+import { limit, scrollTo, until, useStage } from "./stage.js";
 
 const HOUR_MS = 3_600_000;
 
@@ -61,16 +61,13 @@ test("the arrow beside Review points to where the decision is", limit, async () 
   await stage.publish("arrow", [fact("run.started"), ...long.slice(0, 30), asks, ...long.slice(30)]);
   page = await stage.look({ run: "arrow" });
   await until(page, isReady);
-  const scroller = page.locator("ps-conversation .scroller");
   const line = page.locator("ps-conversation .review-hint");
   const turn = () => line.locator("svg").evaluate((arrow) => getComputedStyle(arrow).transform);
-  await scroller.evaluate((one) => (one.scrollTop = 0));
-  await page.locator("ps-conversation .speech", { hasText: "Paragraph 0 " }).waitFor();
+  await scrollTo(page, "start", "Paragraph 0 ");
   await line.waitFor();
   await until(page, () => document.querySelector(".review-hint")?.hasAttribute("data-up") === false);
   assert.equal(await turn(), "none", "below: the arrow points down");
-  await scroller.evaluate((one) => (one.scrollTop = one.scrollHeight));
-  await page.locator("ps-conversation .speech", { hasText: "Paragraph 59 " }).waitFor();
+  await scrollTo(page, "end", "Paragraph 59 ");
   await until(page, () => document.querySelector(".review-hint")?.hasAttribute("data-up"));
   assert.equal(await turn(), "matrix(-1, 0, 0, -1, 0, 0)", "above: the arrow points up");
   await line.click();

@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { TEAM } from "./fixtures/story.js";
-import { BINARY, Stage, limit, text, until, useStage, visibleTabs } from "./stage.js";
+import { BINARY, Stage, limit, scrollTo, text, until, useStage, visibleTabs } from "./stage.js";
 
 let stage, page;
 
@@ -306,8 +306,7 @@ test("older history is loaded on demand", limit, async () => {
   await until(page, () => document.querySelector("ps-conversation .earlier-note").textContent === "This is the start of the conversation.");
   assert.equal((await keys()).length, 80);
   assert.equal(await page.locator("ps-conversation .earlier").isVisible(), false);
-  await page.locator("ps-conversation .scroller").evaluate((scroller) => (scroller.scrollTop = 0));
-  await page.locator(".speech .body", { hasText: /^old 0$/ }).waitFor();
+  await scrollTo(page, "start", "old 0");
   await page.close();
   // After complete streams the button for older history is hidden.
   await look({ session: "long" });

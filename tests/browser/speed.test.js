@@ -7,7 +7,7 @@
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
-import { Stage, limit, until } from "./stage.js";
+import { Stage, limit, scrollTo, until } from "./stage.js";
 
 /** The maximum number of elements in the document, for any length of the conversation. */
 const ELEMENTS_MAX = 3000;
@@ -65,8 +65,7 @@ test("a run of 10,000 activities opens, and only rows near the viewport are in t
   context.diagnostic(`10,000 activities: opened after ${opened} ms, the longest task took ${Math.round(longest)} ms, ${elements} elements`);
   assert.ok(elements < ELEMENTS_MAX, `${elements} elements`);
   // The beginning is reachable.
-  await page.locator("ps-conversation .scroller").evaluate((scroller) => (scroller.scrollTop = 0));
-  await until(page, () => [...document.querySelectorAll(".speech .body")].some((one) => one.textContent === "Message 0"));
+  await scrollTo(page, "start", "Message 0");
   assert.ok((await page.locator("#stage *").count()) < ELEMENTS_MAX);
   assert.deepEqual(page.problems, []);
 });

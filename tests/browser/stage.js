@@ -183,6 +183,16 @@ export function useStage(opened, page) {
 /** Waits until a predicate holds in the page. */
 export const until = (page, holds, argument) => page.waitForFunction(holds, argument, { timeout: DEADLINE, polling: 50 });
 
+/**
+ * Scrolls a conversation until its message with this text is drawn. New content may scroll it back.
+ * @param {"start" | "end"} end
+ */
+export const scrollTo = (page, end, text) => until(page, ([end, text]) => {
+  const scroller = document.querySelector("ps-conversation .scroller");
+  scroller.scrollTop = end === "start" ? 0 : scroller.scrollHeight;
+  return [...document.querySelectorAll("ps-conversation .speech")].some((one) => one.textContent.includes(text));
+}, [end, text]);
+
 /** Returns the visible tabs of the panels. Waits for them: a loop over no tabs would test nothing. */
 export async function visibleTabs(page) {
   const tabs = page.locator("#panels [role=tab]:visible");

@@ -1,7 +1,7 @@
 //! Archived runs: their envelopes lie on object storage, and no reader sees a difference.
 
 use crate::harness::{
-    AUDIENCES, Client, Process, environment, fact, list_recordings, part_of, serve_until, storage_in, with_timeout,
+    AUDIENCES, Client, Process, environment, fact, list_recordings, part_of, serve_until, storage_in, to_ndjson, with_timeout,
 };
 use crate::retention::{check, post_recording, read_before};
 use crate::search::{message, names, until_indexed};
@@ -281,6 +281,31 @@ async fn storage_that_lost_or_changed_an_object_is_named_and_stops_no_other_read
     }
     std::fs::write(&object, &whole).unwrap();
     assert_eq!(client.read_events("lost", "", 10).await.len(), 3, "it reads again once the object is back");
+}
+
+#[tokio::test]
+async fn a_session_shows_what_its_other_runs_have_beside_a_run_whose_object_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, archiver, _) = start(dir.path()).await;
+    let asks = fact("action.required", json!({ "actionId": "a", "payload": { "kind": "tool_approval", "title": "May I?" } }));
+    let decided = fact("action.resolved", json!({ "actionId": "a", "payload": { "outcome": "approved" } }));
+    for run in ["lost", "warm"] {
+        let task = fact("task.changed", json!({ "taskId": run, "payload": { "status": "completed", "title": run } }));
+        let facts = [fact("run.started", json!({})), task, asks.clone(), decided.clone(), end()];
+        client.post_lines(&format!("/v1/runs/{run}/facts?sessionId=s"), to_ndjson(&facts)).await.ok();
+        until_indexed(&client).await;
+        if run == "lost" {
+            assert_eq!(archiver.run_once().await.unwrap(), 1);
+        }
+    }
+    std::fs::remove_file(objects(dir.path()).remove(0)).unwrap();
+    let shell = client.get("/v1/sessions/s?audience=internal").await.ok();
+    assert_eq!((shell["runs"].as_array().unwrap().len(), &shell["unreadable"]), (2, &json!(["lost"])), "{shell}");
+    let tasks = shell["tasks"].as_array().unwrap();
+    assert!(tasks.iter().all(|task| task["runId"] == "warm") && !tasks.is_empty(), "{shell}");
+    let found = client.get("/v1/sessions/s/decisions?audience=internal").await.ok();
+    assert_eq!((found["decisions"][0]["runId"].as_str(), &found["unreadable"]), (Some("warm"), &json!(["lost"])), "{found}");
+    client.get("/v1/runs/lost/decisions?audience=internal").await.problem(503, "archive_unavailable");
 }
 
 #[tokio::test]

@@ -27,6 +27,15 @@ impl LogId {
         matches!(self, Self::Session(session) if session.is_of_server())
     }
 
+    /// The run, if it is the log of one.
+    #[must_use]
+    pub const fn run(&self) -> Option<&RunId> {
+        match self {
+            Self::Run(run) => Some(run),
+            Self::Session(_) => None,
+        }
+    }
+
     /// The kind of the log.
     #[must_use]
     pub const fn kind(&self) -> LogKind {

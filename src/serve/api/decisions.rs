@@ -53,14 +53,22 @@ async fn answer(app: &App, uri: &Uri, logs: Vec<(u64, LogId)>) -> Result<Respons
     let query = Query::from_uri(uri);
     let (limit, audience) = (query.page_size()?, query.audience()?);
     let after = query.get("cursor").map(parse_place).transpose()?.unwrap_or((0, 0));
-    let mut found: Vec<(DecisionPlace, Value)> = Vec::new();
+    let (mut found, mut unreadable): (Vec<(DecisionPlace, Value)>, _) = (Vec::new(), Vec::new());
+    let is_one = logs.len() == 1;
     let mut next = None;
     for (n, (created, log)) in logs.into_iter().filter(|(created, _)| *created >= after.0).enumerate() {
         if n == LOGS_PER_REQUEST {
             next = Some((created, 0));
             break;
         }
-        let decisions = of_log(app, &log, audience).await?;
+        let decisions = match of_log(app, &log, audience).await {
+            // What the others have is shown.
+            Err(problem) if problem.is_of_archive() && !is_one => {
+                unreadable.extend(log.run().cloned());
+                continue;
+            }
+            decisions => decisions?,
+        };
         found.extend(
             decisions.into_iter().map(|(sequence, one)| ((created, sequence.0), one)).filter(|(place, _)| *place > after),
         );
@@ -72,7 +80,11 @@ async fn answer(app: &App, uri: &Uri, logs: Vec<(u64, LogId)>) -> Result<Respons
     }
     let decisions: Vec<Value> = found.into_iter().map(|(_, decision)| decision).collect();
     let next = next.map(|(created, sequence)| format!("{created}-{sequence}"));
-    Ok(no_store_json(echo(&query, json!({ "decisions": decisions, "nextCursor": next }))))
+    let mut answer = json!({ "decisions": decisions, "nextCursor": next });
+    if !unreadable.is_empty() {
+        answer["unreadable"] = json!(unreadable);
+    }
+    Ok(no_store_json(echo(&query, answer)))
 }
 
 fn parse_place(text: &str) -> Result<DecisionPlace, Problem> {

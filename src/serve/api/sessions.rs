@@ -132,7 +132,7 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
     for (created, log) in logs {
         parts.extend(session_log(&app, &session, created, log).await?);
     }
-    let mut runs = Vec::new();
+    let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
     let mut of_kind = Map::new();
     for (member, _) in SNAPSHOT {
         of_kind.insert((*member).into(), json!([]));
@@ -141,8 +141,16 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
         if let LogId::Run(run) = &session_log.log {
             runs.push(run_json(run.as_str(), session_log.epoch, &session_log.tail.summary, audience));
         }
-        let Some(activities) = activities_of(&app, session_log, audience, None).await? else { continue };
-        for activity in &activities {
+        let activities = match activities_of(&app, session_log, audience, None).await {
+            Ok(activities) => activities,
+            // What the others have is shown.
+            Err(problem) if problem.is_of_archive() => {
+                unreadable.extend(session_log.log.run());
+                continue;
+            }
+            Err(problem) => return Err(problem),
+        };
+        for activity in activities.iter().flatten() {
             let entry = SNAPSHOT.iter().find(|(_, takes)| takes(activity));
             if let Some(Value::Array(list)) = entry.and_then(|(member, _)| of_kind.get_mut(*member)) {
                 list.push(log_activity_json(session_log, activity));
@@ -155,6 +163,9 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
     let mut children = app.logs.sessions().children_of(&session);
     children.retain(|child| authorization.has_session(child));
     answer["children"] = json!(children);
+    if !unreadable.is_empty() {
+        answer["unreadable"] = json!(unreadable);
+    }
     if let Value::Object(members) = &mut answer {
         members.extend(tree_json(&app, &authorization, &session));
         members.extend(of_kind);

@@ -489,6 +489,13 @@ fn session_line() -> Value {
     object("A session in a list, from its own log and all its runs.", always.into(), sometimes.into())
 }
 
+/// The runs of which an answer lacks what their objects have.
+pub(super) fn unreadable_runs() -> Value {
+    let mut runs = list(id());
+    runs["description"] = "Archived runs whose objects cannot be read now: what only they have is left out.".into();
+    runs
+}
+
 fn session() -> Value {
     let (mut always, mut sometimes) = session_members();
     let more = json!({
@@ -503,6 +510,7 @@ fn session() -> Value {
     always.extend(more.as_object().cloned().unwrap_or_default());
     sometimes.insert("activation".into(), activation());
     sometimes.insert("branches".into(), list(shape("Branch")));
+    sometimes.insert("unreadable".into(), unreadable_runs());
     sometimes.insert("root".into(), text("The session from which all branches of the tree come. Absent: there are no branches."));
     object("A session's shell and what needs attention.", always.into(), sometimes.into())
 }
@@ -723,7 +731,7 @@ fn decisions() -> Value {
         }),
     );
     let always = json!({ "decisions": list(decision), "nextCursor": next_cursor() });
-    object("Decisions.", always, json!({ "activation": activation() }))
+    object("Decisions.", always, json!({ "activation": activation(), "unreadable": unreadable_runs() }))
 }
 
 fn control_queued() -> Value {

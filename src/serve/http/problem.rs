@@ -70,6 +70,12 @@ impl Problem {
         self.members.get("retryAfter").and_then(Value::as_u64)
     }
 
+    /// Whether object storage does not give the object of an archived run.
+    #[must_use]
+    pub fn is_of_archive(&self) -> bool {
+        self.code == "archive_unavailable"
+    }
+
     /// The JSON document.
     #[must_use]
     pub fn to_json(&self) -> Value {

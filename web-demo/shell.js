@@ -805,7 +805,8 @@ export class Shell {
       });
     }
     compare.addEventListener("click", () => this.#showView(this.#route.view === "compare" ? undefined : "compare"));
-    addEventListener("hashchange", () => this.#addressChanged());
+    // Not `hashchange`: that comes later, and a delayed change of the address in between would undo the step.
+    addEventListener("popstate", () => this.#addressChanged());
     document.addEventListener("artifact", (event) => this.#setArtifact(/** @type {CustomEvent} */ (event).detail));
     document.addEventListener("reveal", (event) => {
       this.#panels.showConversation();

@@ -149,9 +149,7 @@ impl World {
         };
         let last = client.last_id.borrow().clone();
         let headers: Vec<_> = last.into_iter().map(|id| ("last-event-id", id)).collect();
-        if !client.is_paused() {
-            client.state.borrow_mut().reconnect();
-        }
+        client.state.borrow_mut().reconnect();
         let mut stream = match Events::open(self.connect()?, request("GET", &path, &headers, String::new())).await? {
             Ok(stream) => stream,
             Err(answer) => {

@@ -53,7 +53,12 @@ impl AgUiState {
         let kind = text(event, "type")?;
         let expecting = std::mem::take(&mut self.expecting);
         match (expecting, kind) {
-            (Expecting::First, "RUN_STARTED") if self.run != RunState::NotStarted => {
+            // A response may begin with its end.
+            (Expecting::First, "RUN_ERROR") => {
+                self.open.clear();
+                return self.apply_in_run(kind, event);
+            }
+            (Expecting::First, "RUN_STARTED") if self.run != RunState::NotStarted && !self.is_paused() => {
                 self.open.clear();
                 (self.run, self.expecting) = (RunState::Open, Expecting::Snapshot);
                 return Ok(());
@@ -75,6 +80,11 @@ impl AgUiState {
             _ => {}
         }
         self.apply_in_run(kind, event)
+    }
+
+    /// Whether the run waits for a decision. The stream goes on after that with another lifecycle.
+    fn is_paused(&self) -> bool {
+        matches!(&self.run, RunState::Over(end) if end["outcome"]["type"] == "interrupt")
     }
 
     fn apply_in_run(&mut self, kind: &str, event: &Value) -> Result<(), String> {

@@ -291,7 +291,7 @@ impl Archive {
         fetched.map_err(archived)
     }
 
-    /// Rows of an archived log, as [`Store::read`](super::Store::read) gives them. It blocks.
+    /// Rows of an archived log, as [`Store::read`] gives them. It blocks.
     ///
     /// # Errors
     /// `Archived`.

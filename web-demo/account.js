@@ -57,7 +57,7 @@ export class Account {
     void loadStyle("account.css");
     document.addEventListener("decided", () => void this.#offerPush());
     // A person put a share link into the address of the open page.
-    addEventListener("hashchange", () => location.hash.startsWith("#link=") && location.reload());
+    addEventListener("popstate", () => location.hash.startsWith("#link=") && location.reload());
     this.#share.addEventListener("click", () => void this.#openShare());
   }
 

@@ -63,11 +63,11 @@ test("the arrow beside Review points to where the decision is", limit, async () 
   await until(page, isReady);
   const line = page.locator("ps-conversation .review-hint");
   const turn = () => line.locator("svg").evaluate((arrow) => getComputedStyle(arrow).transform);
-  await scrollTo(page, "start", "Paragraph 0 ");
+  await scrollTo(page, "start", "Paragraph 0 of a long conversation.");
   await line.waitFor();
   await until(page, () => document.querySelector(".review-hint")?.hasAttribute("data-up") === false);
   assert.equal(await turn(), "none", "below: the arrow points down");
-  await scrollTo(page, "end", "Paragraph 59 ");
+  await scrollTo(page, "end", "Paragraph 59 of a long conversation.");
   await until(page, () => document.querySelector(".review-hint")?.hasAttribute("data-up"));
   assert.equal(await turn(), "matrix(-1, 0, 0, -1, 0, 0)", "above: the arrow points up");
   await line.click();

@@ -90,6 +90,19 @@ test("a link from the dialog opens the session read-only, keeps its secret out o
   assert.ok(!late.url().includes(secret));
 });
 
+test("a link that a person puts into the address of an open page opens there", limit, async () => {
+  await publish("put", [{ type: "run.started" }, says("Put here")], "put");
+  const maker = await sharer({ session: "put" });
+  const address = await share(maker);
+  const { page } = await open(stage.url);
+  await page.locator("#sessions button").first().waitFor();
+  await page.evaluate((link) => (location.href = link), address);
+  await page.locator(".speech .body", { hasText: "Put here" }).waitFor();
+  assert.ok(await page.locator("#rail").isHidden());
+  // A browser opens six connections to a server, which the pages of a test share.
+  await Promise.all([page, maker].map((one) => one.close()));
+});
+
 test("a link to a moment shows nothing that came after it", limit, async () => {
   await publish("moment", [{ type: "run.started" }, says("early")], "moments");
   const address = await share(await sharer({ run: "moment" }), "moment");

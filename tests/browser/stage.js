@@ -190,7 +190,7 @@ export const until = (page, holds, argument) => page.waitForFunction(holds, argu
 export const scrollTo = (page, end, text) => until(page, ([end, text]) => {
   const scroller = document.querySelector("ps-conversation .scroller");
   scroller.scrollTop = end === "start" ? 0 : scroller.scrollHeight;
-  return [...document.querySelectorAll("ps-conversation .speech")].some((one) => one.textContent.includes(text));
+  return [...document.querySelectorAll("ps-conversation .speech .body")].some((one) => one.textContent === text);
 }, [end, text]);
 
 /** Returns the visible tabs of the panels. Waits for them: a loop over no tabs would test nothing. */

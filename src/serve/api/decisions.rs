@@ -38,7 +38,7 @@ pub async fn of_run(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, P
     if app.logs.log(&log).await?.tail().epoch.is_none() {
         return Err(no_such_run(&run));
     }
-    answer(&app, &uri, vec![(0, log)]).await
+    answer(&app, &uri, vec![(0, log)], false).await
 }
 
 /// `GET /v1/sessions/{session}/decisions`.
@@ -46,15 +46,15 @@ pub async fn of_session(State(app): State<Arc<App>>, uri: Uri) -> Result<Respons
     let session: SessionId = path_id("sessionId", &uri)?;
     let (mut logs, _) = app.logs.sessions().logs_of(&session, LOGS_MAX).ok_or_else(|| no_such_session(&session))?;
     logs.sort_unstable_by_key(|(created, _)| *created);
-    answer(&app, &uri, logs).await
+    answer(&app, &uri, logs, true).await
 }
 
-async fn answer(app: &App, uri: &Uri, logs: Vec<(u64, LogId)>) -> Result<Response, Problem> {
+/// With `may_lack`, an archived run that cannot be read is named instead of refused.
+async fn answer(app: &App, uri: &Uri, logs: Vec<(u64, LogId)>, may_lack: bool) -> Result<Response, Problem> {
     let query = Query::from_uri(uri);
     let (limit, audience) = (query.page_size()?, query.audience()?);
     let after = query.get("cursor").map(parse_place).transpose()?.unwrap_or((0, 0));
     let (mut found, mut unreadable): (Vec<(DecisionPlace, Value)>, _) = (Vec::new(), Vec::new());
-    let is_one = logs.len() == 1;
     let mut next = None;
     for (n, (created, log)) in logs.into_iter().filter(|(created, _)| *created >= after.0).enumerate() {
         if n == LOGS_PER_REQUEST {
@@ -62,8 +62,7 @@ async fn answer(app: &App, uri: &Uri, logs: Vec<(u64, LogId)>) -> Result<Respons
             break;
         }
         let decisions = match of_log(app, &log, audience).await {
-            // What the others have is shown.
-            Err(problem) if problem.is_of_archive() && !is_one => {
+            Err(problem) if problem.is_of_archive() && may_lack => {
                 unreadable.extend(log.run().cloned());
                 continue;
             }

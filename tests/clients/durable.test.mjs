@@ -84,6 +84,28 @@ describe("the client of Durable Streams", () => {
     });
   }
 
+  for (const [format, last] of [["ag-ui", "RUN_FINISHED"], ["ai-sdk", "finish"]]) {
+    test(`follows the events of ${format}, and resumes at every offset`, async () => {
+      const run = `format-${format}`;
+      const url = `${server.url}/v1/runs/${run}/durable?format=${format}`;
+      await writeRun(server.url, run, 1);
+      let next = 1;
+      const whole = await follow({ url, offset: "-1", live: "long-poll" }, async ({ batch }) => {
+        if (next > 4 || (batch.items.length === 0 && !batch.upToDate)) return;
+        const facts = next < 4 ? [text(next), text(next, "internal")] : [{ type: "run.finished" }];
+        next += 1;
+        await publish(server.url, { run }, facts);
+      });
+      assert.equal(whole.items.at(-1).type, last);
+      assert.equal(whole.isClosed, true);
+      assert.ok(whole.offsets.length >= 3, JSON.stringify(whole.offsets));
+      for (const { count, offset } of whole.offsets) {
+        const rest = await follow({ url, offset, live: "long-poll" });
+        assert.deepEqual(rest.items, whole.items.slice(count), `from ${offset}`);
+      }
+    });
+  }
+
   test("gets 410 for an offset of another epoch, and 400 for another text", async () => {
     await writeRun(server.url, "gone");
     const read = (offset) => stream({ url: `${server.url}/v1/runs/gone/durable`, offset, live: false, warnOnHttp: false });

@@ -185,7 +185,15 @@ async fn an_offset_that_the_stream_does_not_have_is_gone_and_any_other_text_is_r
         ] {
             assert_eq!(client.get(&format!("{path}?{query}")).await.problem(400, code)["member"], member, "{path}?{query}");
         }
-        client.get(&format!("{path}?format=ag-ui")).await.problem(501, "not_served");
+    }
+    client.get("/v1/sessions/s/durable?format=ag-ui").await.problem(501, "not_served");
+    client.get("/v1/runs/r/durable?format=pictures").await.problem(501, "not_served");
+    for (query, code, member) in [
+        ("format=ag-ui&offset=now", "bad_cursor", "offset"),
+        ("format=ai-sdk&offset=7", "bad_cursor", "offset"),
+        ("format=ai-sdk&version=4", "bad_query", "version"),
+    ] {
+        assert_eq!(client.get(&format!("/v1/runs/r/durable?{query}")).await.problem(400, code)["member"], member, "{query}");
     }
     client.get("/v1/runs/never/durable").await.problem(404, "no_such_run");
     client.get("/v1/sessions/never/durable").await.problem(404, "no_such_session");
@@ -392,5 +400,95 @@ async fn a_page_of_another_origin_may_read_the_headers() {
     let exposed = header(&answer, "access-control-expose-headers").unwrap();
     for name in ["stream-next-offset", "stream-up-to-date", "stream-closed", "stream-cursor", "etag"] {
         assert!(exposed.split(',').any(|exposed| exposed.trim() == name), "{name}: {exposed}");
+    }
+}
+
+/// The facts of a run that a client of another format has to be told of by many events.
+fn varied_facts() -> Vec<Value> {
+    let tool = |class: &str, payload: Value| fact(class, json!({ "toolCallId": "t", "payload": payload }));
+    vec![
+        fact("run.started", json!({ "sessionId": "s" })),
+        fact("reasoning.delta", json!({ "messageId": "m", "payload": { "text": "Hm." } })),
+        text(1, "user"),
+        text(2, "internal"),
+        text(3, "user"),
+        tool("tool.started", json!({ "toolName": "search" })),
+        tool("tool.input.available", json!({ "toolName": "search", "input": { "q": "rain" } })),
+        tool("tool.output.available", json!({ "output": "wet" })),
+        fact("text.delta", json!({ "messageId": "n", "payload": { "text": "It rains." } })),
+        fact("text.final", json!({ "messageId": "n", "payload": { "text": "It rains." } })),
+    ]
+}
+
+/// The data of the events of a stream that ended, without the text that ends one of the AI SDK.
+async fn streamed(client: &Client, path: &str) -> Vec<Value> {
+    let body = client.get(path).await;
+    assert_eq!(body.status, 200, "{body:?}");
+    let body = String::from_utf8(body.body).unwrap();
+    let data = body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]");
+    data.map(|data| serde_json::from_str(data).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn the_events_of_a_format_go_on_at_every_offset() {
+    for sizes in [FeedConfig::default(), TINY_RING] {
+        let client = start_local_with(sizes, Limits::default()).await;
+        for format in ["format=ag-ui", "format=ag-ui&protocolVersion=1.0", "format=ai-sdk&version=6"] {
+            let path = "/v1/runs/r/durable";
+            client.delete("/v1/runs/r").await;
+            let (mut read, mut offsets) = (Vec::new(), vec![(0, "-1".to_owned())]);
+            for fact in varied_facts() {
+                client.append("r", &[fact]).await;
+                let (items, next) = read_all(&client, path, format, &offsets.last().unwrap().1).await;
+                read.extend(items);
+                offsets.push((read.len(), next));
+            }
+            client.append("r", &[fact("run.finished", json!({}))]).await;
+            let closed = client.get(&format!("{path}?{format}&offset={}", offsets.last().unwrap().1)).await;
+            assert_eq!((header(&closed, "stream-closed"), header(&closed, "stream-up-to-date")), (Some("true"), Some("true")));
+            let (rest, end) = items_of(&closed);
+            read.extend(rest);
+            assert!(read.len() > varied_facts().len(), "{format}: {read:?}");
+            for (count, offset) in &offsets {
+                let (rest, at) = read_all(&client, path, format, offset).await;
+                assert_eq!((&rest[..], &at), (&read[*count..], &end), "{format} from {offset}");
+            }
+            if format.starts_with("format=ag-ui") {
+                assert_eq!(streamed(&client, &format!("/v1/runs/r/stream?{format}&replay=deltas")).await, read, "{format}");
+            }
+            let behind = client.get(&format!("{path}?{format}&offset={end}")).await;
+            assert_eq!((items_of(&behind), header(&behind, "stream-closed")), ((vec![], end.clone()), Some("true")));
+
+            client.append("r", &[fact("run.started", json!({}))]).await;
+            let problem = client.get(&format!("{path}?{format}&offset={end}")).await.problem(410, "epoch_changed");
+            assert_eq!(problem["member"], "offset", "a client of a format has seen the end: {problem}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn live_answers_have_the_events_of_a_format_and_end_with_the_run() {
+    let client = start_local().await;
+    for (format, last) in [("ag-ui", "RUN_FINISHED"), ("ai-sdk", "finish")] {
+        let (path, query) = (format!("/v1/runs/{format}/durable"), format!("format={format}"));
+        let facts = varied_facts();
+        client.append(format, &facts[..3]).await;
+        let (first, at) = items_of(&client.get(&format!("{path}?{query}&offset=-1&live=long-poll")).await);
+        let [polled, sse] = ["long-poll", "sse"].map(|live| format!("{path}?{query}&offset={at}&live={live}"));
+        let (poll, live) = (client.get(&polled), read_live(client.at, &sse));
+        let publish = async {
+            for fact in &facts[3..] {
+                client.append(format, std::slice::from_ref(fact)).await;
+            }
+            client.append(format, &[fact("run.finished", json!({}))]).await;
+        };
+        let (poll, live, ()) = with_timeout("the end", async { tokio::join!(poll, live, publish) }).await;
+        let (items, controls) = events_of(&live);
+        assert_eq!(controls.last().unwrap()["streamClosed"], true, "{controls:?}");
+        assert_eq!(items.last().unwrap()["type"], last);
+        let whole: Vec<_> = first.into_iter().chain(items.iter().cloned()).collect();
+        assert_eq!(read_all(&client, &path, &query, "-1").await.0, whole, "{format}");
+        let polled = items_of(&poll).0;
+        assert!(!polled.is_empty() && items.starts_with(&polled), "{polled:?} {items:?}");
     }
 }

@@ -821,7 +821,8 @@ async fn every_described_query_member_is_read() {
             "streamLists" => &["?runs=all", "?attention=true&sessions=true"],
             "streamRun" => &["", "?format=ag-ui", "?format=ai-sdk"],
             "agUiGet" => &["?threadId=r"],
-            "readRun" | "readSession" => &["?offset=-1&live=sse"],
+            "readRun" => &["?offset=-1&live=sse", "?format=ag-ui", "?format=ai-sdk"],
+            "readSession" => &["?offset=-1&live=sse"],
             _ => &[""],
         };
         READ.take();
@@ -939,6 +940,8 @@ async fn answers_have_their_described_shapes() {
         ("Run", get("/v1/runs/r?activation=1").await),
         ("DurableItems", get("/v1/runs/r/durable?audience=internal").await),
         ("DurableItems", get("/v1/sessions/s/durable?frames=activities").await),
+        ("DurableItems", get("/v1/runs/r/durable?format=ag-ui").await),
+        ("DurableItems", get("/v1/runs/r/durable?format=ai-sdk").await),
         ("Events", get("/v1/runs/r/events?limit=1&activation=1&audience=internal").await),
         ("Activities", get("/v1/runs/r/activities?activation=1").await),
         ("SessionEvents", get("/v1/sessions/s/events?limit=1&activation=1&audience=internal").await),

@@ -367,4 +367,45 @@ mod tests {
         let error = again.apply(&events()[1]).unwrap_err();
         assert!(error.contains("begins the lifecycle again"), "{error}");
     }
+
+    #[test]
+    fn a_response_may_begin_with_its_end() {
+        let mut resumed = after(&events()[..3]).unwrap();
+        resumed.reconnect();
+        let failed = json!({ "type": "RUN_ERROR", "message": "The run was erased.", "code": "erased" });
+        resumed.apply(&failed).unwrap();
+        assert!(resumed.is_over());
+        assert_eq!(resumed.document()["open"], json!([]), "an error ends the open text");
+        assert_eq!(resumed.document()["run"]["code"], "erased");
+        assert!(after(&[failed]).unwrap().is_over(), "also the first response");
+    }
+
+    #[test]
+    fn the_lifecycle_after_an_interrupt_needs_no_snapshot() {
+        let mut paused = events();
+        paused[5]["outcome"] = json!({ "type": "interrupt", "interrupts": [{ "id": "a" }] });
+        let mut state = after(&paused).unwrap();
+        state.reconnect();
+        let goes_on = [&events()[0], &json!({ "type": "TEXT_MESSAGE_START", "messageId": "n" })];
+        goes_on.into_iter().try_for_each(|event| state.apply(event)).unwrap();
+        assert_eq!(state.document()["order"], json!(["m", "n"]));
+
+        let mut finished = after(&events()).unwrap();
+        finished.reconnect();
+        finished.apply(&events()[0]).unwrap();
+        let error = finished.apply(goes_on[1]).unwrap_err();
+        assert!(error.contains("follows instead of a snapshot"), "{error}");
+    }
+
+    #[test]
+    fn the_result_of_a_call_may_stand_anywhere_among_the_messages() {
+        let message = |id: &str, role: &str| json!({ "id": id, "role": role, "content": id, "toolCallId": "c" });
+        let shown = |messages: &[Value]| {
+            let snapshot = json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages });
+            after(&[events()[0].clone(), snapshot]).unwrap().document()
+        };
+        let [first, result, last] = [message("m", "assistant"), message("r", "tool"), message("n", "assistant")];
+        assert_eq!(shown(&[first.clone(), result.clone(), last.clone()]), shown(&[first.clone(), last.clone(), result.clone()]));
+        assert_ne!(shown(&[first.clone(), result.clone(), last.clone()]), shown(&[last, result, first]));
+    }
 }

@@ -12,10 +12,11 @@ mod live;
 pub mod offset;
 pub mod reader;
 
-use crate::feed::ReadRequest;
+use crate::feed::{Frames, ReadRequest};
 use crate::model::Cursor;
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
+use crate::serve::clients::view::Format;
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, path_id, quoted};
 use axum::body::Body;
@@ -25,7 +26,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use live::LiveAnswer;
 use offset::{DurableOffset, offset_of, stream_cursor};
-use reader::{DurableBatch, DurableItems, DurableReader, DurableTarget, end_of, frames_for};
+use reader::{DurableBatch, DurableItems, DurableReader, DurableTarget, end_of};
 use std::sync::Arc;
 
 pub const NEXT_OFFSET: HeaderName = HeaderName::from_static("stream-next-offset");
@@ -80,13 +81,13 @@ pub async fn get(
     let query = Query::from_uri(&uri);
     let mode = LiveMode::read(&query)?;
     let offset = read_offset(&query, mode)?;
-    let (request, items) = read_items(&query)?;
+    let target = target_of(&uri, Some(&query))?;
+    let (request, items) = read_items(&query, &target, offset)?;
     let audience = request.filter.audience;
     let cursor = match mode {
         LiveMode::CatchUp => None,
         LiveMode::LongPoll | LiveMode::Sse => Some(cursor_now(&app, &query)?),
     };
-    let target = target_of(&uri, Some(&query))?;
     let mut reader = DurableReader::open(&app, &authorization, &target, request, items, offset).await?;
     let batch = reader.read().await?;
     match cursor {
@@ -138,15 +139,28 @@ fn read_offset(query: &Query, mode: LiveMode) -> Result<DurableOffset, Problem> 
 }
 
 /// What the items are, and which frames their reader makes.
-fn read_items(query: &Query) -> Result<(ReadRequest, DurableItems), Problem> {
-    if let Some(format) = query.get("format") {
-        let detail = format!("The format {} is not available for durable streams. Omit it, or read …/stream.", quoted(format));
+fn read_items<'q>(
+    query: &'q Query,
+    target: &DurableTarget,
+    offset: DurableOffset,
+) -> Result<(ReadRequest, DurableItems<'q>), Problem> {
+    let mut request = query.read_request()?;
+    let Some(format) = query.get("format") else {
+        let items = if query.get("frames").is_some() { DurableItems::Frames } else { DurableItems::Envelopes };
+        if matches!(items, DurableItems::Envelopes) {
+            request.frames = Frames::Events;
+        }
+        return Ok((request, items));
+    };
+    if matches!(target, DurableTarget::Session { .. }) {
+        let detail = format!("The format {} is only available for one run. Omit it, or ask for one run.", quoted(format));
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
     }
-    let mut request = query.read_request()?;
-    let items = if query.get("frames").is_some() { DurableItems::Frames } else { DurableItems::Envelopes };
-    request.frames = frames_for(items, request.frames);
-    Ok((request, items))
+    if offset == DurableOffset::Now {
+        let detail = "A stream with a format cannot start at offset=now, because its client cannot continue without the earlier events. Start at -1, or omit format.";
+        return Err(Problem::bad_request("bad_cursor", detail).with("member", "offset"));
+    }
+    Ok((request, DurableItems::Format(Format::read(format)?, query)))
 }
 
 fn cursor_now(app: &App, query: &Query) -> Result<u64, Problem> {

@@ -40,7 +40,8 @@ pub struct Stream {
     counted: Counted,
     access: OpenAccess,
     has_opened: bool,
-    is_over: bool,
+    /// The problem that ended it.
+    problem: Option<Problem>,
     reconnect_delay_ms: Option<u64>,
     /// A large first page, which follows its `retry:` line.
     first_page: Option<EncodedFrames>,
@@ -148,7 +149,7 @@ impl Stream {
             counted: app.meters.reader(audience, Transport::Sse),
             access,
             has_opened: false,
-            is_over: false,
+            problem: None,
             reconnect_delay_ms: Some(app.reconnect_delay_ms()),
             first_page: None,
             heartbeat_timer: None,
@@ -198,7 +199,7 @@ impl Stream {
         if let Some(frames) = self.at_hand() {
             return TryNext::Frames(frames);
         }
-        if self.is_over {
+        if self.problem.is_some() {
             return TryNext::Busy;
         }
         let pause = self.heartbeat;
@@ -207,7 +208,7 @@ impl Stream {
             biased;
             // First, because a reader that is always behind would never notice the stop.
             () = drain_elapsed(&mut self.stopping, self.drain) => return TryNext::Busy,
-            problem = self.access.ended() => return TryNext::Frames(self.last_frame(&problem)),
+            problem = self.access.ended() => return TryNext::Frames(self.last_frame(problem)),
             frames = read(&mut self.reader) => frames,
             () = heartbeat_timer.as_mut() => {
                 heartbeat_timer.as_mut().reset(Instant::now() + pause);
@@ -217,7 +218,7 @@ impl Stream {
         match frames {
             Ok(TryNext::Frames(frames)) => TryNext::Frames(self.checked(frames)),
             Ok(other) => other,
-            Err(error) => TryNext::Frames(self.last_frame(&error.into())),
+            Err(error) => TryNext::Frames(self.last_frame(error.into())),
         }
     }
 
@@ -226,7 +227,7 @@ impl Stream {
         if let Some(frames) = self.at_hand() {
             return TryNext::Frames(frames);
         }
-        if self.is_over || self.must_end() {
+        if self.problem.is_some() || self.must_end() {
             return TryNext::Busy;
         }
         match self.reader.try_next() {
@@ -250,6 +251,12 @@ impl Stream {
     #[must_use]
     pub fn must_end(&self) -> bool {
         self.stopping.borrow().is_some() || self.access.end_reason().is_some()
+    }
+
+    /// The problem that ended the stream, if one did.
+    #[must_use]
+    pub fn problem(&self) -> Option<Problem> {
+        self.problem.clone()
     }
 
     /// The time between two heartbeats.
@@ -280,7 +287,7 @@ impl Stream {
     fn checked(&mut self, frames: EncodedFrames) -> EncodedFrames {
         let frames = match self.access.check() {
             Ok(()) => frames,
-            Err(problem) => self.last_frame(&problem),
+            Err(problem) => self.last_frame(problem),
         };
         self.counted.delivered();
         let Some(delay_ms) = self.reconnect_delay_ms.take() else { return frames };
@@ -294,8 +301,9 @@ impl Stream {
     }
 
     /// Builds the last frame: the status is already sent, but the client can read why the stream ends.
-    fn last_frame(&mut self, problem: &Problem) -> EncodedFrames {
-        self.is_over = true;
-        self.reader.error(&problem.to_json())
+    fn last_frame(&mut self, problem: Problem) -> EncodedFrames {
+        let frame = self.reader.error(&problem.to_json());
+        self.problem = Some(problem);
+        frame
     }
 }

@@ -73,7 +73,9 @@ pub async fn is_compacted(app: &App, run: &RunId) -> Result<bool, Problem> {
 /// 410 for a stream that cannot be counted.
 #[must_use]
 pub fn compacted(run: &RunId) -> Problem {
-    let detail = format!("The log of run {run} was compacted, so its stream cannot be counted. Load the chat instead.");
+    let detail = format!(
+        "The log of run {run} was compacted, so a client cannot go on within its stream. Load the chat, or all of the stream."
+    );
     Problem::new(StatusCode::GONE, "compacted", detail).with("runId", run.as_str())
 }
 

@@ -19,6 +19,7 @@ pub mod branching;
 pub mod copilot_threads;
 pub mod copilotkit;
 pub mod counted;
+pub mod items;
 pub mod open_stream;
 pub mod requests;
 pub mod tanstack;
@@ -256,6 +257,15 @@ impl DialectStream {
     /// # Errors
     /// The store's failure; 429 if the token's `sub` is at its connection limit.
     pub async fn open(app: &Arc<App>, authorization: Authorization, opening: StreamOpening) -> Result<Self, Problem> {
+        let access = authorization.open_counted(app)?;
+        Self::open_within(app, access, opening).await
+    }
+
+    /// Opens the stream of a run that exists. It lasts while `access` does.
+    ///
+    /// # Errors
+    /// The store's failure.
+    async fn open_within(app: &Arc<App>, access: OpenAccess, opening: StreamOpening) -> Result<Self, Problem> {
         let StreamOpening { run, audience, after, replay, ids, earlier, dialect } = opening;
         let mut translator = ReaderTranslator::new(Translator::new(dialect, ids));
         load_history(app, &earlier, audience, &mut translator).await?;
@@ -263,17 +273,15 @@ impl DialectStream {
         // A half-sent envelope must be translated again exactly as the first time.
         let replay = replay || state.is_none() && after.is_some_and(|position| position.sent.count > 0);
         let from = state.or(after.map(|position| position.cursor));
-        let started = Started { run, authorization, after: from, replay, earlier: None };
-        let run = started.run.clone();
         translator.own().resume_at(after.filter(|position| !sabotage::is(43) || position.sent.count == 0));
         let rest = match state {
             Some(of) => Some(show_state(app, &run, audience, of, &mut translator).await?),
             None => {
-                resume(app, &started, audience, &mut translator).await?;
+                resume(app, &run, from, audience, &mut translator).await?;
                 None
             }
         };
-        let stream = open_stream(app, started, audience, &translator).await?;
+        let stream = open_stream(app, &run, (from, replay), audience, access, &translator).await?;
         let mut opened = Self::new(app, FrameSource::Stream(Box::new(stream)), audience, earlier, translator);
         opened.bodies.cover(&run);
         opened.run = Some(run);
@@ -395,8 +403,10 @@ impl DialectStream {
             wait.access = OpenAccess::default();
         }
         self.translator.own().resume_at(started.after.map(DialectCursor::from));
-        resume(&self.app, &started, self.audience, &mut self.translator).await?;
-        let stream = open_stream(&self.app, started, self.audience, &self.translator).await?;
+        let Started { run, authorization, after, replay, .. } = started;
+        resume(&self.app, &run, after, self.audience, &mut self.translator).await?;
+        let access = authorization.open_counted(&self.app)?;
+        let stream = open_stream(&self.app, &run, (after, replay), self.audience, access, &self.translator).await?;
         self.source = FrameSource::Stream(Box::new(stream));
         Ok(())
     }
@@ -482,16 +492,47 @@ impl DialectStream {
         self.app.keep_alive.heartbeat
     }
 
+    /// Returns the next text; `None` at the end, or once all that the log has now was read. Cancel safe likewise.
+    ///
+    /// `waits`: it waits for more instead.
+    ///
+    /// # Errors
+    /// The problem with which the stream would end.
+    async fn next_text(&mut self, waits: bool) -> Result<Option<Bytes>, Problem> {
+        loop {
+            let piece = match self.ready_piece().await {
+                Some(piece) => Some(piece),
+                None if !waits && self.has_read_all().await? => return Ok(None),
+                None => self.next_step().await?,
+            };
+            match piece {
+                None => {}
+                Some(Piece::Chunk(chunk)) => return Ok(Some(chunk.text())),
+                Some(Piece::Text(text)) => return Ok(Some(text)),
+                Some(Piece::End) => return Ok(None),
+                Some(Piece::Cut) => return Err(self.cut_problem()),
+            }
+        }
+    }
+
+    /// The problem that ended the stream, if one did.
+    fn problem(&self) -> Option<Problem> {
+        let FrameSource::Stream(stream) = &self.source else { return None };
+        stream.problem()
+    }
+
+    async fn ready_piece(&mut self) -> Option<Piece> {
+        if let Some(piece) = self.at_hand() {
+            return Some(piece);
+        }
+        let text = self.sending.next(&self.bodies).await.map(Piece::Text);
+        text.or_else(|| self.is_over.then_some(Piece::End))
+    }
+
     async fn next_piece(&mut self) -> Piece {
         loop {
-            if let Some(piece) = self.at_hand() {
+            if let Some(piece) = self.ready_piece().await {
                 return piece;
-            }
-            if let Some(text) = self.sending.next(&self.bodies).await {
-                return Piece::Text(text);
-            }
-            if self.is_over {
-                return Piece::End;
             }
             let outcome = match self.next_step().await {
                 Ok(Some(piece)) => return piece,
@@ -691,11 +732,17 @@ async fn apart_with<T: Send + 'static>(
 }
 
 /// Lets a dialect load the state that its client already has. A client of another epoch begins anew.
-async fn resume(app: &App, started: &Started, audience: Audience, translator: &mut ReaderTranslator) -> Result<(), Problem> {
-    let Some(cursor) = started.after.filter(|_| !sabotage::is(41)) else { return Ok(()) };
-    let epoch = app.logs.log(&LogId::Run(started.run.clone())).await?.tail().epoch;
+async fn resume(
+    app: &App,
+    run: &RunId,
+    after: Option<Cursor>,
+    audience: Audience,
+    translator: &mut ReaderTranslator,
+) -> Result<(), Problem> {
+    let Some(cursor) = after.filter(|_| !sabotage::is(41)) else { return Ok(()) };
+    let epoch = app.logs.log(&LogId::Run(run.clone())).await?.tail().epoch;
     if epoch.is_none_or(|epoch| epoch == cursor.epoch) {
-        let known = shown_activities(app, &started.run, audience, Some(cursor.after)).await?;
+        let known = shown_activities(app, run, audience, Some(cursor.after)).await?;
         apart_with(app, translator, move |translator| translator.resume(cursor.after, known)).await;
     }
     Ok(())
@@ -719,20 +766,21 @@ async fn show_state(
     Ok(apart_with(app, translator, show).await)
 }
 
-/// Opens the native frames of a started run.
+/// Opens the native frames of a run, after a position, with every change or the current state.
 async fn open_stream(
     app: &Arc<App>,
-    started: Started,
+    run: &RunId,
+    (after, replay): (Option<Cursor>, bool),
     audience: Audience,
+    access: OpenAccess,
     translator: &ReaderTranslator,
 ) -> Result<Stream, Problem> {
-    let Started { run, authorization, after, replay, .. } = started;
     let start = after.map_or(StartAt::Start, StartAt::After);
     let filter = Filter::all(if sabotage::is(45) { Audience::Internal } else { audience });
     let request = ReadRequest { filter, frames: Frames::Activities, replay };
-    let reader = app.feed.read(&LogId::Run(run), request, start).await?.with_single_snapshot();
+    let reader = app.feed.read(&LogId::Run(run.clone()), request, start).await?.with_single_snapshot();
     let reader = if translator.get().counts() { reader.with_every_change() } else { reader };
-    let mut stream = Stream::new(app, AnyReader::One(reader), audience, authorization.open_counted(app)?);
+    let mut stream = Stream::new(app, AnyReader::One(reader), audience, access);
     // The dialect's own events carry the delay.
     stream.take_reconnect_delay();
     Ok(stream)

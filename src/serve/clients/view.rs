@@ -3,8 +3,8 @@
 //! It requests nothing from the runtime.
 
 use super::{DialectStream, StreamOpening};
-use crate::encode::ag_ui::{self, AgUi};
-use crate::encode::ai_sdk::{self, AiSdk};
+use crate::encode::ag_ui::{AgUi, AgUiOptions};
+use crate::encode::ai_sdk::{self, AiSdk, AiSdkOptions};
 use crate::encode::dialect_cursor::DialectCursor;
 use crate::encode::translator::{IdPosition, PlainDialect};
 use crate::encode::{Begin, Until};
@@ -59,6 +59,59 @@ pub async fn get(
     })
 }
 
+/// The format of another client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    AgUi,
+    AiSdk,
+}
+
+impl Format {
+    /// Reads the query's `format`.
+    ///
+    /// # Errors
+    /// 501 for any other name.
+    pub fn read(name: &str) -> Result<Self, Problem> {
+        match name {
+            "ag-ui" => Ok(Self::AgUi),
+            "ai-sdk" => Ok(Self::AiSdk),
+            _ => {
+                let detail = format!("The format {name} is not supported. Use ag-ui or ai-sdk, or omit it.");
+                Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"))
+            }
+        }
+    }
+
+    /// The translation of a run for a viewer.
+    ///
+    /// # Errors
+    /// 400 for parameters that do not fit the format, or the store's failure.
+    pub async fn dialect(
+        self,
+        app: &App,
+        run: &RunId,
+        query: &Query,
+        (begin, until): (Begin, Until),
+    ) -> Result<Box<dyn PlainDialect>, Problem> {
+        if self == Self::AiSdk {
+            let version = ai_sdk_version(query)?;
+            return Ok(Box::new(AiSdk::new(AiSdkOptions { message: run.to_string(), version, begin, until })));
+        }
+        let is_v1 = query.get("protocolVersion").is_some_and(|version| version.starts_with("1."));
+        let summary = app.logs.log(&LogId::Run(run.clone())).await?.tail().summary;
+        let thread = summary.thread_id.as_ref().map(ThreadId::as_str).or(summary.session_id.as_ref().map(SessionId::as_str));
+        Ok(Box::new(AgUi::new(AgUiOptions {
+            thread: thread.unwrap_or(run.as_str()).to_owned(),
+            run: run.to_string(),
+            begin,
+            until,
+            is_v1,
+            subagents: is_v1 || query.is_set("subagents"),
+            messages: Vec::new(),
+        })))
+    }
+}
+
 /// Opens the stream of a run in this format.
 ///
 /// # Errors
@@ -71,6 +124,7 @@ async fn open_in_format(
     query: &Query,
     format: &str,
 ) -> Result<RunStream, Problem> {
+    let format = Format::read(format)?;
     let run = path_id::<RunId>("runId", uri)?;
     let start: Option<DialectCursor> = match start_param(query, headers) {
         Some("now") => {
@@ -89,48 +143,27 @@ async fn open_in_format(
         }
     }
     let audience = query.audience()?;
-    let (dialect, response_headers): (Box<dyn PlainDialect>, &[_]) = match format {
-        "ag-ui" => (Box::new(AgUi::new(ag_ui_options(app, &run, query, replay).await?)), &[]),
-        "ai-sdk" => {
-            let version = ai_sdk_version(query)?;
-            let options = ai_sdk::AiSdkOptions { message: run.to_string(), version, begin: Begin::Snapshot, until: Until::End };
-            (Box::new(AiSdk::new(options)), AI_SDK)
-        }
-        _ => {
-            let detail = format!("The format {format} is not supported. Use ag-ui or ai-sdk, or omit it.");
-            return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
-        }
+    let (begin, headers) = match format {
+        Format::AgUi => (if replay { Begin::Replay } else { Begin::Snapshot }, &[][..]),
+        Format::AiSdk => (Begin::Snapshot, AI_SDK),
     };
+    let dialect = format.dialect(app, &run, query, (begin, until_param(query)?)).await?;
     // The client saw the end, and the log went on: it joins as a new client does.
     let after = start.filter(|start| !start.cursor.knows_end);
     let opening = StreamOpening { run, audience, after, replay, ids: IdPosition::Last, earlier: Vec::new(), dialect };
-    Ok(RunStream::InFormat(Box::new(DialectStream::open(app, authorization, opening).await?), response_headers))
+    Ok(RunStream::InFormat(Box::new(DialectStream::open(app, authorization, opening).await?), headers))
 }
 
-/// The options of a viewer: the current state, then changes up to the run's end.
-///
-/// `until=pause` ends the stream at a pause instead.
-async fn ag_ui_options(app: &App, run: &RunId, query: &Query, replay: bool) -> Result<ag_ui::AgUiOptions, Problem> {
-    let is_v1 = query.get("protocolVersion").is_some_and(|version| version.starts_with("1."));
-    let until = match query.get("until") {
-        None | Some("end") => Until::End,
-        Some("pause") => Until::Pause,
+/// Where a viewer's stream ends: at the run's end, or with `until=pause` at a pause.
+fn until_param(query: &Query) -> Result<Until, Problem> {
+    match query.get("until") {
+        None | Some("end") => Ok(Until::End),
+        Some("pause") => Ok(Until::Pause),
         Some(other) => {
             let detail = format!("The query's until is {other:?}. It must be end or pause.");
-            return Err(Problem::bad_request("bad_query", detail).with("member", "until"));
+            Err(Problem::bad_request("bad_query", detail).with("member", "until"))
         }
-    };
-    let summary = app.logs.log(&LogId::Run(run.clone())).await?.tail().summary;
-    let thread = summary.thread_id.as_ref().map(ThreadId::as_str).or(summary.session_id.as_ref().map(SessionId::as_str));
-    Ok(ag_ui::AgUiOptions {
-        thread: thread.unwrap_or(run.as_str()).to_owned(),
-        run: run.to_string(),
-        begin: if replay { Begin::Replay } else { Begin::Snapshot },
-        until,
-        is_v1,
-        subagents: is_v1 || query.is_set("subagents"),
-        messages: Vec::new(),
-    })
+    }
 }
 
 pub(super) fn ai_sdk_version(query: &Query) -> Result<u8, Problem> {

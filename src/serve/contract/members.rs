@@ -333,8 +333,12 @@ pub const DURABLE_FRAMES: Parameter = Parameter::query(
     || one_of(&["activities", "events"]),
     BAD_QUERY,
 );
-pub const DURABLE_FORMAT: Parameter =
-    Parameter::query("format", "Formats of other clients are not available for durable streams.", text, Some(kinds::NOT_SERVED));
+pub const DURABLE_FORMAT: Parameter = Parameter::query(
+    "format",
+    "The items are events for another client (for a run): `ag-ui` for AG-UI, `ai-sdk` for the Vercel AI SDK. They have every change.",
+    text,
+    Some(kinds::NOT_SERVED),
+);
 pub const DURABLE_OFFSET: Parameter = Parameter::query(
     "offset",
     "Where to start: a `Stream-Next-Offset` of this stream, `-1` for its start, or `now` for its end. Required with `live`. Default: `-1`.",
@@ -383,7 +387,7 @@ pub const FORMAT: Parameter = Parameter::query(
 );
 pub const VERSION: Parameter = Parameter::query(
     "version",
-    "The major version of an AI SDK client (for a run's stream, with `format=ai-sdk`). Default: 5, which all understand.",
+    "The major version of an AI SDK client (with `format=ai-sdk`). Default: 5, which all understand.",
     || json!({ "type": "integer", "enum": [5, 6, 7] }),
     BAD_QUERY,
 );

@@ -432,10 +432,10 @@ pub static OPERATIONS: &[Operation] = &[
         .with_responses(&[FRAMES_RESPONSE])
         .with_problems(&[STORE, OPENS_CONNECTION]),
     Operation::new(Method::GET, "/v1/runs/{run}/durable", DURABLE_ACCESS, "readRun", "streams")
-        .with_summary("A run as a durable stream (Durable Streams, read side): its envelopes, or its frames, after an offset.")
-        .with_parameters(&[&[RUN], DURABLE, SELECTION])
+        .with_summary("A run as a durable stream (Durable Streams, read side): its envelopes, its frames, or the events of another format, after an offset.")
+        .with_parameters(&[&[RUN, PROTOCOL_VERSION, SUBAGENTS, VERSION], DURABLE, SELECTION])
         .with_responses(DURABLE_RESPONSES)
-        .with_problems(&[STORE, RUN_READ, DURABLE_READ, OPENS_CONNECTION]),
+        .with_problems(&[STORE, RUN_READ, DURABLE_READ, OPENS_CONNECTION, &[kinds::COMPACTED]]),
     Operation::new(Method::HEAD, "/v1/runs/{run}/durable", DURABLE_ACCESS, "headRun", "streams")
         .with_summary("Where the durable stream of a run ends, and whether it is closed.")
         .with_parameters(&[&[RUN, AUDIENCE]])

@@ -59,7 +59,8 @@ pub async fn poll(
 pub struct LiveAnswer {
     reader: DurableReader,
     access: OpenAccess,
-    counted: Counted,
+    /// `None`: the reader counts itself.
+    counted: Option<Counted>,
     cursor: u64,
     heartbeat: Duration,
     until: Instant,
@@ -76,9 +77,9 @@ impl LiveAnswer {
     #[must_use]
     pub fn new(app: &Arc<App>, reader: DurableReader, access: OpenAccess, audience: Audience, cursor: u64) -> Self {
         Self {
+            counted: (!reader.counts_itself()).then(|| app.meters.reader(audience, Transport::Sse)),
             reader,
             access,
-            counted: app.meters.reader(audience, Transport::Sse),
             cursor,
             heartbeat: app.keep_alive.heartbeat,
             until: Instant::now() + EVENTS_TIME_MAX,
@@ -129,7 +130,9 @@ impl LiveAnswer {
     /// The events of a batch: its items, if it has some, and where they end.
     fn events(&mut self, batch: &DurableBatch) -> Bytes {
         (self.is_over, self.has_more) = (batch.is_closed, !batch.is_up_to_date);
-        self.counted.delivered();
+        if let Some(counted) = &self.counted {
+            counted.delivered();
+        }
         let mut text = Vec::new();
         if !batch.items.is_empty() {
             text.extend_from_slice(b"event: data\ndata: ");

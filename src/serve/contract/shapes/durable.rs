@@ -4,12 +4,13 @@ use super::parts::{flag, list, object, shape, text};
 use serde_json::{Value, json};
 
 fn item() -> Value {
-    json!({ "anyOf": [shape("AgentUiEvent"), shape("Frame")] })
+    json!({ "anyOf": [shape("AgentUiEvent"), shape("Frame"), shape("AgUiEvent"), shape("ChatChunk")] })
 }
 
 pub(super) fn items() -> Value {
     let mut items = list(item());
-    items["description"] = "The items of a durable stream, in order: envelopes, or frames if the query asked for them.".into();
+    items["description"] =
+        "The items of a durable stream, in order: envelopes, or what the query asked for: frames, or events of a format.".into();
     items
 }
 

@@ -2,7 +2,7 @@
 
 use crate::harness::repository;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -47,13 +47,26 @@ impl Nats {
         Self::start_with(count, false)
     }
 
+    /// Starts one server on a directory of JetStream that was packed.
+    pub fn start_on(archive: &Path) -> Self {
+        let nats = Self { dir: tempfile::tempdir().unwrap(), host: own_address(), sync_always: false, servers: vec![None] };
+        let store = nats.dir.path().join("server-0");
+        std::fs::create_dir_all(&store).unwrap();
+        let unpacked = Command::new("tar").arg("-xzf").arg(archive).args(["--strip-components=1", "-C"]).arg(store).status();
+        assert!(unpacked.unwrap().success());
+        nats.started()
+    }
+
     /// The same, with a sync of the disk before each acknowledgement.
     pub fn start_with(count: usize, sync_always: bool) -> Self {
         let servers = (0..count).map(|_| None).collect();
-        let mut nats = Self { dir: tempfile::tempdir().unwrap(), host: own_address(), sync_always, servers };
-        (0..count).for_each(|index| nats.start_server(index));
-        nats.wait_ready();
-        nats
+        Self { dir: tempfile::tempdir().unwrap(), host: own_address(), sync_always, servers }.started()
+    }
+
+    fn started(mut self) -> Self {
+        (0..self.servers.len()).for_each(|index| self.start_server(index));
+        self.wait_ready();
+        self
     }
 
     /// Starts one server, again or for the first time.

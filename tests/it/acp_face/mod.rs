@@ -3,4 +3,5 @@
 mod bad_input;
 pub mod editor;
 mod recordings;
+mod rust_client;
 mod turns;

@@ -2,8 +2,9 @@
 
 use super::faults::{Addresses, History, PATIENCE, RUNS, check, produce, read, refresh};
 use super::{Cluster, eventually};
-use crate::harness::{fact, with_timeout};
+use crate::harness::{Client, fact, repository, with_timeout};
 use crate::nats::Nats;
+use crate::upgrade::{assert_answers_of, expected_of};
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -41,6 +42,39 @@ async fn nodes_that_are_restarted_one_after_the_other_under_load_lose_nothing() 
     }
     check(&cluster, &history, PATIENCE).await;
     assert_eq!(history.lock().violations, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_goes_on_with_what_a_node_of_0_2_0_left_in_nats() {
+    let nats = Nats::start_on(&repository("tests/stores/cluster-0.2.0/nats.tar.gz"));
+    let century = (100 * 365 * 24 * 3600_u64).to_string();
+    let flags = ["--cluster-allow-r1", "--stale-after", &century, "--settle-after", &century];
+    let mut cluster = Cluster::start(&nats, "upgrade", 2, &flags).await;
+    let expected = expected_of("cluster-0.2.0");
+    // Controls and the marks of erased runs end by the clock.
+    let lasts = |path: &str| !path.contains("/controls") && !path.starts_with("/v1/runs/erased");
+    for index in cluster.running() {
+        assert_answers_of(cluster.client(index), &expected, lasts).await;
+    }
+    let last = fact("text.final", json!({ "messageId": "m", "payload": { "text": "here, and there" } }));
+    let sequence = async |client: &Client| client.get("/v1/runs/reborn").await.ok()["lastSequence"].as_u64().unwrap();
+    for _ in 0..2 {
+        let leader = cluster.leader().await;
+        let other = cluster.running().into_iter().find(|index| *index != leader).expect("two nodes run");
+        let before = sequence(cluster.client(other)).await;
+        cluster.client(other).append("reborn", std::slice::from_ref(&last)).await;
+        eventually("all nodes have the fact", async || {
+            sequence(cluster.client(leader)).await > before && sequence(cluster.client(other)).await > before
+        })
+        .await;
+        cluster.nodes[leader].kill();
+        cluster.restart(leader).await;
+        cluster.wait_ready().await;
+    }
+    let others = |path: &str| lasts(path) && path.starts_with("/v1/runs/") && !path.starts_with("/v1/runs/reborn");
+    for index in cluster.running() {
+        assert_answers_of(cluster.client(index), &expected, others).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

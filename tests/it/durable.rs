@@ -360,25 +360,27 @@ async fn too_many_snapshots_for_one_answer_are_refused() {
 #[tokio::test]
 async fn an_erased_run_is_gone_and_ends_its_live_answers() {
     let client = start_local().await;
-    write_run(&client, "r", "s").await;
-    let at = next_offset(&client.get("/v1/runs/r/durable").await);
-    let address = format!("/v1/runs/r/durable?live=long-poll&offset={at}");
-    let socket = TcpStream::connect(client.at).await.unwrap();
-    let mut live = Sse::open(socket, Transport::Raw, "/v1/runs/r/durable?live=sse&offset=now", &[]).await;
-    live.wait_until_open().await;
-    // The poll waits by then, or finds that the run is gone.
-    let (polled, erased) =
-        with_timeout("the ends", async { tokio::join!(client.get(&address), client.delete("/v1/runs/r")) }).await;
-    assert_eq!(erased.status, 204);
-    polled.problem(410, "erased");
-    live.read_to_end().await;
-    assert!(!String::from_utf8_lossy(&live.bytes).contains("streamClosed"));
-    client.get("/v1/runs/r/durable").await.problem(410, "erased");
-    client.append("r", &[fact("run.started", json!({ "sessionId": "s" }))]).await;
-    client.get(&address).await.problem(410, "epoch_changed");
-    assert_eq!(read_all(&client, "/v1/runs/r/durable", "", "-1").await.0.len(), 1);
-    let (of_session, _) = read_all(&client, "/v1/sessions/s/durable", "type=text.delta", "-1").await;
-    assert!(of_session.is_empty(), "{of_session:?}");
+    for format in ["", "&format=ag-ui", "&format=ai-sdk"] {
+        write_run(&client, "r", "s").await;
+        let at = next_offset(&client.get(&format!("/v1/runs/r/durable?offset=-1{format}")).await);
+        let [address, live] = ["long-poll", "sse"].map(|live| format!("/v1/runs/r/durable?live={live}&offset={at}{format}"));
+        let socket = TcpStream::connect(client.at).await.unwrap();
+        let mut live = Sse::open(socket, Transport::Raw, &live, &[]).await;
+        live.wait_until_open().await;
+        // The poll waits by then, or finds that the run is gone.
+        let (polled, erased) =
+            with_timeout("the ends", async { tokio::join!(client.get(&address), client.delete("/v1/runs/r")) }).await;
+        assert_eq!(erased.status, 204);
+        polled.problem(410, "erased");
+        live.read_to_end().await;
+        assert!(!String::from_utf8_lossy(&live.bytes).contains("streamClosed"), "{format}");
+        client.get("/v1/runs/r/durable").await.problem(410, "erased");
+        client.append("r", &[fact("run.started", json!({ "sessionId": "s" }))]).await;
+        client.get(&address).await.problem(410, "epoch_changed");
+        assert_eq!(read_all(&client, "/v1/runs/r/durable", "", "-1").await.0.len(), 1);
+        let (of_session, _) = read_all(&client, "/v1/sessions/s/durable", "type=text.delta", "-1").await;
+        assert!(of_session.is_empty(), "{of_session:?}");
+    }
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ pub fn expected_of(version: &str) -> Value {
 static EXPECTED: LazyLock<Value> = LazyLock::new(|| expected_of("0.1.0"));
 
 /// The time at which a version wrote its store: later, controls expire and silent runs are settled.
-fn time_of(expected: &Value) -> jiff::Timestamp {
+pub fn time_of(expected: &Value) -> jiff::Timestamp {
     expected["writtenAt"].as_str().unwrap().parse().unwrap()
 }
 
@@ -100,6 +100,8 @@ fn covers(now: &Value, before: &Value, audience: Audience) -> Result<(), String>
 
 /// Compares every answer with that of the earlier version.
 async fn assert_answers(client: &Client, expected: &Value) {
+    let count = expected["answers"].as_object().unwrap().len();
+    assert!(count > 300, "{count}");
     assert_answers_of(client, expected, |_| true).await;
 }
 
@@ -107,7 +109,7 @@ async fn assert_answers(client: &Client, expected: &Value) {
 pub async fn assert_answers_of(client: &Client, expected: &Value, is_of: impl Fn(&str) -> bool) {
     let answers: &Map<String, Value> = expected["answers"].as_object().unwrap();
     let answers: Vec<_> = answers.iter().filter(|(path, _)| is_of(path)).collect();
-    assert!(answers.len() > 250, "{}", answers.len());
+    assert!(answers.len() > 20, "{}", answers.len());
     for (path, before) in answers {
         let now = client.get(path).await;
         let audience = path.split_once("audience=").map(|(_, rest)| rest.split('&').next().unwrap_or_default());

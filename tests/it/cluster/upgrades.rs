@@ -4,7 +4,7 @@ use super::faults::{Addresses, History, PATIENCE, RUNS, check, produce, read, re
 use super::{Cluster, eventually};
 use crate::harness::{Client, fact, repository, with_timeout};
 use crate::nats::Nats;
-use crate::upgrade::{assert_answers_of, expected_of};
+use crate::upgrade::{assert_answers_of, expected_of, time_of};
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -44,15 +44,21 @@ async fn nodes_that_are_restarted_one_after_the_other_under_load_lose_nothing() 
     assert_eq!(history.lock().violations, Vec::<String>::new());
 }
 
+/// The longest time without facts after which a run is not stale.
+const STALE_SECONDS_MAX: i64 = 365 * 24 * 3600;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_goes_on_with_what_a_node_of_0_2_0_left_in_nats() {
     let nats = Nats::start_on(&repository("tests/stores/cluster-0.2.0/nats.tar.gz"));
-    let century = (100 * 365 * 24 * 3600_u64).to_string();
-    let flags = ["--cluster-allow-r1", "--stale-after", &century, "--settle-after", &century];
+    let year = STALE_SECONDS_MAX.to_string();
+    let flags = ["--cluster-allow-r1", "--stale-after", &year, "--settle-after", &year];
     let mut cluster = Cluster::start(&nats, "upgrade", 2, &flags).await;
     let expected = expected_of("cluster-0.2.0");
-    // Controls and the marks of erased runs end by the clock.
-    let lasts = |path: &str| !path.contains("/controls") && !path.starts_with("/v1/runs/erased");
+    // Controls and the marks of erased runs end by the clock, and a year later all runs have an end.
+    let is_open = time_of(&expected).duration_until(jiff::Timestamp::now()).as_secs() < STALE_SECONDS_MAX;
+    let ended = ["failed", "settled", "thin", "rec-ethos-return_direct", "rec-awaken-short_text_reasoning"];
+    let has_ended = |path: &str| ended.iter().any(|run| path.starts_with(&format!("/v1/runs/{run}/")));
+    let lasts = |path: &str| !path.contains("/controls") && !path.starts_with("/v1/runs/erased") && (is_open || has_ended(path));
     for index in cluster.running() {
         assert_answers_of(cluster.client(index), &expected, lasts).await;
     }

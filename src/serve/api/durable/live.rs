@@ -77,7 +77,7 @@ impl LiveAnswer {
     #[must_use]
     pub fn new(app: &Arc<App>, reader: DurableReader, access: OpenAccess, audience: Audience, cursor: u64) -> Self {
         Self {
-            counted: (!reader.counts_itself()).then(|| app.meters.reader(audience, Transport::Sse)),
+            counted: (!reader.is_formatted()).then(|| app.meters.reader(audience, Transport::Sse)),
             reader,
             access,
             cursor,

@@ -230,7 +230,7 @@ impl DurableReader {
                     self.next = position;
                 }
                 let is_closed = self.source.is_done();
-                if is_closed || matches!(self.source, ItemSource::Frames { .. }) {
+                if is_closed || !self.is_formatted() {
                     items.append(&mut self.held);
                 }
                 return Ok(DurableBatch { items, next: self.next, is_up_to_date: true, is_closed });
@@ -244,9 +244,9 @@ impl DurableReader {
         }
     }
 
-    /// Whether its source is a stream, which the metrics count.
+    /// Whether its items are of another client's format. That stream counts itself in the metrics.
     #[must_use]
-    pub const fn counts_itself(&self) -> bool {
+    pub const fn is_formatted(&self) -> bool {
         matches!(self.source, ItemSource::Format { .. })
     }
 
@@ -268,13 +268,15 @@ impl DurableReader {
         self.held.extend(item);
         if let Some(after) = after.filter(|after| self.counts(after.epoch)) {
             let held_bytes = std::mem::take(&mut self.held_bytes);
-            if matches!(self.source, ItemSource::Format { .. }) && after.position() <= self.next.position() {
+            if self.is_formatted() && after.position() <= self.next.position() {
                 self.held.clear();
                 return Ok(());
             }
             self.next = after;
             *bytes += held_bytes;
             items.append(&mut self.held);
+        } else if after.is_some() && self.is_formatted() {
+            return Err(offset::was_reset());
         }
         if self.held_bytes > SNAPSHOT_BYTES_MAX {
             return Err(too_large());

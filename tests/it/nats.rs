@@ -47,7 +47,7 @@ impl Nats {
         Self::start_with(count, false)
     }
 
-    /// Starts one server on a directory of JetStream that was packed.
+    /// Starts one server on a directory of `JetStream` that was packed.
     pub fn start_on(archive: &Path) -> Self {
         let nats = Self { dir: tempfile::tempdir().unwrap(), host: own_address(), sync_always: false, servers: vec![None] };
         let store = nats.dir.path().join("server-0");

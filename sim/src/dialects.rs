@@ -52,6 +52,8 @@ pub struct DialectClient {
     /// Hashes of the events, in order.
     events: RefCell<Vec<u64>>,
     chance: RefCell<Chance>,
+    /// Whether its run ended while the server's run waits: after a decision, or a deadline, that run goes on.
+    is_paused: Cell<bool>,
     pub has_ended: Cell<bool>,
 }
 
@@ -64,13 +66,9 @@ impl DialectClient {
             last_id: RefCell::default(),
             events: RefCell::default(),
             chance: RefCell::new(chance),
+            is_paused: Cell::new(false),
             has_ended: Cell::new(false),
         }
-    }
-
-    /// Whether an AG-UI run waits for a decision. Its stream goes on after that.
-    fn is_paused(&self) -> bool {
-        self.state.borrow().document()["run"]["outcome"]["type"] == "interrupt"
     }
 
     /// What has to be the same for each client, however it was cut.
@@ -149,14 +147,19 @@ impl World {
         };
         let last = client.last_id.borrow().clone();
         let headers: Vec<_> = last.into_iter().map(|id| ("last-event-id", id)).collect();
-        client.state.borrow_mut().reconnect();
-        let mut stream = match Events::open(self.connect()?, request("GET", &path, &headers, String::new())).await? {
-            Ok(stream) => stream,
-            Err(answer) => {
-                self.client_refused(plan, client, &answer);
-                return None;
-            }
-        };
+        // After a run that waits without a question, the stream goes on as after an interrupt.
+        let end = client.state.borrow().document()["run"].take();
+        if !(client.is_paused.get() && end["outcome"]["type"] == "success") {
+            client.state.borrow_mut().reconnect();
+        }
+        let mut stream =
+            match Events::open(self.connect()?, request("GET", &path, &headers, String::new(), self.operator())).await? {
+                Ok(stream) => stream,
+                Err(answer) => {
+                    self.client_refused(plan, client, &answer);
+                    return None;
+                }
+            };
         for _ in 0..events {
             let event = stream.next().await?;
             if event.data == "[DONE]" {
@@ -174,7 +177,9 @@ impl World {
             client.events.borrow_mut().push(xxhash_rust::xxh3::xxh3_64(event.data.as_bytes()));
             client.last_id.replace(event.id.filter(|_| plan.address != Address::AiSdkCount));
             if client.state.borrow().is_over() {
-                client.has_ended.set(!client.is_paused());
+                let is_interrupted = data["outcome"]["type"] == "interrupt";
+                client.is_paused.set(is_interrupted || data["metadata"]["proscenium"]["status"] == "waiting");
+                client.has_ended.set(!client.is_paused.get());
                 return None;
             }
         }
@@ -183,7 +188,7 @@ impl World {
 
     fn client_refused(&self, plan: &DialectPlan, client: &DialectClient, answer: &Answer) {
         match answer.status {
-            204 => client.has_ended.set(!client.is_paused()),
+            204 => client.has_ended.set(!client.is_paused.get()),
             404 | 410 if self.is_erased(&run_name(plan.run)) => client.has_ended.set(true),
             408 | 429 | 500..=599 => {}
             _ => self.violation(format!("{plan:?} was refused: {} {}", answer.status, answer.text)),

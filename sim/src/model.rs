@@ -9,6 +9,7 @@
 //! * What was erased is gone.
 //! * A run whose producer has ended it is over.
 
+use crate::decisions::Decisions;
 use crate::plan::{AUDIENCES, Plan};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,7 @@ pub struct Model {
     facts: BTreeMap<String, Fact>,
     /// The envelopes that a client has seen, by log, audience and sequence.
     seen: BTreeMap<(String, usize, u64), Value>,
-    decisions: BTreeMap<String, Decision>,
+    pub(crate) decisions: Decisions,
     erased: BTreeSet<String>,
     /// What contradicts the promises.
     pub violations: Vec<String>,
@@ -44,19 +45,6 @@ enum FactState {
     Erased,
 }
 
-struct Decision {
-    run: String,
-    action: String,
-    control: String,
-    value: Value,
-    is_accepted: bool,
-    attempt: u64,
-    /// The status that the server answered to its owner.
-    settled: Option<String>,
-    /// Whether the worker has sent its report of the outcome.
-    is_reported: bool,
-}
-
 /// An envelope as the end shows it.
 pub type Events = BTreeMap<u64, Value>;
 
@@ -64,7 +52,7 @@ impl Model {
     /// The model of a plan, before anything was sent.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
-        let mut model = Self::default();
+        let mut model = Self { decisions: Decisions::of(plan), ..Self::default() };
         for producer in &plan.producers {
             for (fact, number) in producer.facts.iter().zip(0..) {
                 model.add(&format!("r{}", producer.run), &producer.name, number, fact.audience, &fact.token);
@@ -261,98 +249,6 @@ impl Model {
                 }
             }
         }
-        self.violations.extend(wrong);
-    }
-
-    /// Records that a person sends a decision.
-    pub fn decides(&mut self, id: &str, run: &str, action: &str, control: &str, value: &Value) {
-        self.decisions.entry(id.to_owned()).or_insert_with(|| Decision {
-            run: run.to_owned(),
-            action: action.to_owned(),
-            control: control.to_owned(),
-            value: value.clone(),
-            is_accepted: false,
-            attempt: 0,
-            settled: None,
-            is_reported: false,
-        });
-    }
-
-    /// Records that the server has taken a decision.
-    pub fn decision_accepted(&mut self, id: &str) {
-        if let Some(decision) = self.decisions.get_mut(id) {
-            decision.is_accepted = true;
-        }
-    }
-
-    /// Checks a control that a worker has claimed.
-    pub fn claimed(&mut self, control: &Value) {
-        let id = control["controlId"].as_str().unwrap_or_default();
-        let Some(decision) = self.decisions.get_mut(id) else {
-            return self.violation(format!("a worker got a control that no person sent: {control}"));
-        };
-        let (sent, got) = (
-            (decision.run.as_str(), decision.action.as_str(), decision.control.as_str(), &decision.value),
-            (control["runId"].as_str(), control["actionId"].as_str(), control["control"].as_str(), &control["value"]),
-        );
-        let attempt = control["attempt"].as_u64().unwrap_or(0);
-        let what = if (Some(sent.0), Some(sent.1), Some(sent.2), sent.3) != got {
-            "as another one than was sent"
-        } else if decision.settled.is_some() {
-            "after its answer was acknowledged"
-        } else if attempt < decision.attempt {
-            "under the number of an earlier claim"
-        } else {
-            decision.attempt = attempt;
-            return;
-        };
-        self.violation(format!("the decision {id} reached its owner {what}: {control}"));
-    }
-
-    /// Records that the worker sends its report of a decision.
-    pub fn decision_reported(&mut self, id: &str) {
-        if let Some(decision) = self.decisions.get_mut(id) {
-            decision.is_reported = true;
-        }
-    }
-
-    /// Records the server's answer to the owner of a control.
-    pub fn decision_answered(&mut self, id: &str, status: &str) {
-        if let Some(decision) = self.decisions.get_mut(id).filter(|_| status != "queued") {
-            decision.settled = Some(status.to_owned());
-        }
-    }
-
-    /// Checks the controls of a run, as the server lists them at the end.
-    pub fn check_controls(&mut self, run: &str, listed: &[Value]) {
-        let mut wrong = Vec::new();
-        let mut taken: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (id, decision) in self.decisions.iter().filter(|(_, decision)| decision.run == run) {
-            let of_this: Vec<_> = listed.iter().filter(|control| control["controlId"] == id.as_str()).collect();
-            let status = match of_this[..] {
-                [] if decision.is_accepted => {
-                    wrong.push(format!("the accepted decision {id} is lost"));
-                    continue;
-                }
-                [] => continue,
-                [one] => one["status"].as_str().unwrap_or_default(),
-                _ => {
-                    wrong.push(format!("the decision {id} is there {} times", of_this.len()));
-                    continue;
-                }
-            };
-            if decision.settled.as_deref().is_some_and(|settled| settled != status) {
-                wrong.push(format!("the decision {id} is {status}, and its owner got the answer {:?}", decision.settled));
-            }
-            let is_over = matches!(status, "acked" | "nacked") || status == "expired" && decision.is_reported;
-            if !is_over {
-                wrong.push(format!("the decision {id} never reached its question: it is {status}"));
-            }
-            if status == "acked" || decision.is_reported {
-                taken.entry(&decision.action).or_default().push(id);
-            }
-        }
-        wrong.extend(taken.iter().filter(|(_, ids)| ids.len() > 1).map(|(action, ids)| format!("{action} got {ids:?}")));
         self.violations.extend(wrong);
     }
 }

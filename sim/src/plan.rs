@@ -8,6 +8,12 @@ use std::fmt;
 
 /// The audiences, narrowest first.
 pub const AUDIENCES: [&str; 3] = ["user", "dashboard", "internal"];
+/// The time at which every simulation begins, in milliseconds since 1970.
+pub const BEGIN_MS: i64 = 1_767_225_600_000;
+/// The rules of the server for all questions: what each does, and after how many milliseconds.
+pub const STEPS: [(&str, i64); 2] = [("remind", 2000), ("escalate", 5000)];
+/// The time after which the server decides a question with a stated risk, in milliseconds.
+pub const DECIDED_AFTER_MS: i64 = 8000;
 
 /// What takes part in a simulation.
 #[derive(Debug, Clone)]
@@ -19,6 +25,8 @@ pub struct Plan {
     pub clients: Vec<DialectPlan>,
     pub questions: Vec<QuestionPlan>,
     pub runs: usize,
+    /// Whether each request has a token.
+    pub has_tokens: bool,
     /// The feed's ring, in bytes, and its tick, in milliseconds.
     pub ring_bytes: u64,
     pub tick_ms: u64,
@@ -51,6 +59,20 @@ pub struct QuestionPlan {
     pub action: String,
     /// The token of the fact that asks.
     pub token: String,
+    pub wait: Wait,
+}
+
+/// How a question ends that no person decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// With its run.
+    Run,
+    /// A rule decides it.
+    Rule { approves: bool },
+    /// Its deadline passes, this time after the beginning. The server may have to reject it then.
+    Deadline { ms: i64, rejects: bool },
+    /// With its run; two people have to approve it.
+    People,
 }
 
 /// A reader.
@@ -82,7 +104,7 @@ pub enum Step {
     Decide { question: usize, person: usize, approves: bool },
     /// The worker returns, drops or answers late what it claims from now on.
     Worker { mood: u64 },
-    /// Pages of a run are read and compared.
+    /// Pages and an export of a run are read and compared.
     Look { run: usize, audience: usize },
     /// A run is erased.
     Erase { run: usize },
@@ -124,9 +146,10 @@ pub fn run_name(run: usize) -> String {
 pub fn of_seed(seed: u64) -> (Plan, Vec<Timed>) {
     let mut chance = Chance::new(seed, 1);
     let runs = chance.in_range(1..4) as usize;
+    let has_tokens = chance.once_in(2);
     let (mut producers, mut questions) = (Vec::new(), Vec::new());
     for run in 0..runs {
-        producers.push(main_producer(&mut chance, run, &mut questions));
+        producers.push(main_producer(&mut chance, run, has_tokens, &mut questions));
         if chance.once_in(2) {
             let name = format!("r{run}.side");
             let count = chance.in_range(2..12);
@@ -144,7 +167,7 @@ pub fn of_seed(seed: u64) -> (Plan, Vec<Timed>) {
     let ring_bytes = *chance.pick(&[1 << 10, 4 << 10, 256 << 10]);
     let tick_ms = *chance.pick(&[0, 1, 8, 50]);
     let clients = clients(&mut Chance::new(seed, 5), runs as u64);
-    let plan = Plan { seed, producers, readers, clients, questions, runs, ring_bytes, tick_ms };
+    let plan = Plan { seed, producers, readers, clients, questions, runs, has_tokens, ring_bytes, tick_ms };
     let steps = schedule(&mut chance, &plan);
     (plan, steps)
 }
@@ -169,7 +192,7 @@ fn text(chance: &mut Chance, name: &str, n: u64) -> FactPlan {
 }
 
 /// The producer that begins and ends a run.
-fn main_producer(chance: &mut Chance, run: usize, questions: &mut Vec<QuestionPlan>) -> ProducerPlan {
+fn main_producer(chance: &mut Chance, run: usize, has_tokens: bool, questions: &mut Vec<QuestionPlan>) -> ProducerPlan {
     let name = format!("r{run}.main");
     let plain = |n: u64, audience: usize, mut fact: Value| {
         let token = format!("<{name}.{n}>");
@@ -182,14 +205,10 @@ fn main_producer(chance: &mut Chance, run: usize, questions: &mut Vec<QuestionPl
         let call = format!("r{run}-c{n}");
         facts.push(match chance.in_range(0..8) {
             0 => {
-                let action = format!("r{run}-q{n}");
-                questions.push(QuestionPlan { run, action: action.clone(), token: format!("<{name}.{n}>") });
-                plain(
-                    n,
-                    0,
-                    json!({"type": "action.required", "actionId": action,
-                    "payload": {"kind": "tool_approval", "title": format!("May I do {n}?")}}),
-                )
+                let (question, payload) = question(chance, run, n, has_tokens);
+                let fact = json!({"type": "action.required", "actionId": question.action, "payload": payload});
+                questions.push(question);
+                plain(n, 0, fact)
             }
             1 => plain(
                 n,
@@ -203,6 +222,39 @@ fn main_producer(chance: &mut Chance, run: usize, questions: &mut Vec<QuestionPl
     let n = facts.len() as u64;
     facts.push(plain(n, 0, json!({"type": "run.finished"})));
     ProducerPlan { run, name, is_numbered: true, facts }
+}
+
+/// A question, and the payload of the fact that asks it.
+fn question(chance: &mut Chance, run: usize, n: u64, has_tokens: bool) -> (QuestionPlan, Value) {
+    let mut payload = json!({"kind": "tool_approval", "title": format!("May I do {n}?")});
+    let wait = match chance.in_range(0..6) {
+        0 | 1 => Wait::Rule { approves: chance.once_in(2) },
+        2 => Wait::Deadline { ms: chance.in_range(1000..30_000).cast_signed(), rejects: chance.once_in(3) },
+        3 if has_tokens => Wait::People,
+        _ => Wait::Run,
+    };
+    match wait {
+        Wait::Rule { approves } => payload["risk"] = if approves { "low" } else { "high" }.into(),
+        Wait::Deadline { ms, rejects } => {
+            payload["expiresAt"] = (BEGIN_MS + ms).into();
+            payload["onExpiry"] = if rejects { "reject".into() } else { Value::Null };
+        }
+        Wait::People => payload["approvals"] = 2.into(),
+        Wait::Run => {}
+    }
+    (QuestionPlan { run, action: format!("r{run}-q{n}"), token: format!("<r{run}.main.{n}>"), wait }, payload)
+}
+
+/// The server's rules for questions, as its configuration has them.
+#[must_use]
+pub fn wait_rules() -> Value {
+    let seconds = |ms: i64| format!("{}s", ms / 1000);
+    let [remind, escalate] = STEPS.map(|(then, ms)| json!({"name": then, "then": then, "after": seconds(ms)}));
+    let (mut rules, after) = (vec![remind, escalate], seconds(DECIDED_AFTER_MS));
+    rules[1]["to"] = "pager".into();
+    rules.push(json!({"name": "approve", "risk": "low", "after": after, "then": "approve", "allow-approve": true}));
+    rules.push(json!({"name": "reject", "risk": "high", "after": after, "then": "reject"}));
+    rules.into()
 }
 
 fn schedule(chance: &mut Chance, plan: &Plan) -> Vec<Timed> {
@@ -221,11 +273,11 @@ fn schedule(chance: &mut Chance, plan: &Plan) -> Vec<Timed> {
             17..19 => Step::Cut { reader },
             19..21 => Step::Stall { reader, ms: chance.in_range(1..2000) },
             21..22 => Step::CutAfter { bytes: if chance.once_in(2) { chance.in_range(50..4000) } else { 0 } },
-            22..27 if !plan.questions.is_empty() => Step::Decide {
-                question: chance.in_range(0..plan.questions.len() as u64) as usize,
-                person: chance.in_range(0..3) as usize,
-                approves: chance.once_in(2),
-            },
+            22..27 if !plan.questions.is_empty() => {
+                let question = chance.in_range(0..plan.questions.len() as u64) as usize;
+                let approves = chance.once_in(2) || plan.questions[question].wait == Wait::People && !chance.once_in(4);
+                Step::Decide { question, person: chance.in_range(0..3) as usize, approves }
+            }
             27..29 => Step::Worker { mood: chance.in_range(0..5) },
             29..31 => Step::Look { run, audience: chance.in_range(0..3) as usize },
             31 if has_erasure => Step::Erase { run },

@@ -55,4 +55,8 @@ pub const FAULTS: &[Fault] = &[
     fault(45, "streams of dialects show what is internal", 20),
     fault(46, "a dialect knows what its client has as of the envelope before", 20),
     fault(47, "a page of envelopes is said to be the last one", 20),
+    fault(48, "each fourth head of a hash chain is not saved", 20),
+    fault(49, "two approvals of one person count as two", 60),
+    fault(50, "a rule that has decided is not counted as done", 60),
+    fault(51, "the deadlines of a run are forgotten in a restart", 20),
 ];

@@ -1,18 +1,22 @@
 //! One simulation: the lives of a node, one after another, the schedule of faults, and the checks at the end.
 
+use crate::auditor::signing_key;
 use crate::dialects::{DialectClient, DialectPlan};
 use crate::disk::{Crash, Disk, FaultyJournal};
 use crate::model;
-use crate::plan::{AUDIENCES, Plan, Step, Timed, of_seed, run_name};
-use crate::world::{SESSION, World};
+use crate::plan::{AUDIENCES, BEGIN_MS, Plan, Step, Timed, of_seed, run_name, wait_rules};
+use crate::world::{SECRET_FILE, SESSION, World};
 use futures_util::stream;
+use proscenium::auth::{AuthConfig, Authenticator};
 use proscenium::environment::{Environment, sabotage, simulation};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::commit::Logs;
 use proscenium::log::memory::MemoryStore;
+use proscenium::serve::access::origin::Origins;
 use proscenium::serve::maintenance::settle::StalenessLimits;
 use proscenium::serve::{KeepAlive, Limits, Server};
+use proscenium::waits::WaitRules;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -26,11 +30,12 @@ use tokio::time::{Instant, sleep};
 const SETTLED_WITHIN: Duration = Duration::from_mins(5);
 /// The time within which the node notices what failed before the faults stopped, in milliseconds.
 const FAILURES_WITHIN_MS: u64 = 1000;
+/// The time within which all rules are done after a question, in milliseconds.
+const RULES_WITHIN_MS: u64 = 12_000;
+/// A time after the last deadline of a question, in milliseconds.
+const LAST_DEADLINE_MS: u64 = 32_000;
 /// The time between two looks at what has to come about.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// The time at which every simulation begins, in seconds since 1970.
-const BEGIN_SECONDS: i64 = 1_767_225_600;
-
 /// What came of a simulation.
 pub struct Outcome {
     /// What contradicts the promises; empty if nothing does.
@@ -64,13 +69,13 @@ pub fn of_seed_with(seed: u64, fault: u32) -> Outcome {
 pub fn simulate(plan: Plan, steps: Vec<Timed>, fault: u32) -> Outcome {
     sabotage::plant(fault);
     let (seed, world) = (plan.seed, World::new(plan, steps));
-    let (mut next, mut lives, mut wall_ms) = (0, 0, 0);
+    let (mut next, mut lives) = (0, 0);
     loop {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.expect("a runtime of one thread can be built");
         let local = LocalSet::new();
         lives += 1;
-        let end = local.block_on(&runtime, live(&world, seed ^ (lives << 48), &mut next, &mut wall_ms));
+        let end = local.block_on(&runtime, live(&world, seed ^ (lives << 48), &mut next));
         let now = {
             let _entered = runtime.enter();
             // What the node had in memory ends here, wherever each of its tasks was.
@@ -103,10 +108,10 @@ pub fn simulate(plan: Plan, steps: Vec<Timed>, fault: u32) -> Outcome {
 }
 
 /// A life of the node, from its start to its end.
-async fn live(world: &Rc<World>, seed: u64, next: &mut usize, wall_ms: &mut i64) -> End {
+async fn live(world: &Rc<World>, seed: u64, next: &mut usize) -> End {
     let (at, _) = world.begun.get();
     world.begun.set((at, Some(Instant::now())));
-    let ms = BEGIN_SECONDS * 1000 + at.cast_signed() + *wall_ms;
+    let ms = BEGIN_MS + at.cast_signed() + world.wall_ms.get();
     let wall = jiff::Timestamp::from_millisecond(ms).expect("the time is in range");
     simulation::begin(seed, wall);
     world.disk.recover();
@@ -136,7 +141,7 @@ async fn live(world: &Rc<World>, seed: u64, next: &mut usize, wall_ms: &mut i64)
             End::Stopped
         },
         () = async {
-            follow_schedule(world, next, wall_ms, &mut stop).await;
+            follow_schedule(world, next, &mut stop).await;
             world.note("the faults stop");
             world.disk.heal();
             world.healed_at.set(world.healed_at.get().or(Some(world.now())));
@@ -157,16 +162,16 @@ fn server(plan: &Plan, disk: &Arc<Disk>) -> Result<Server, proscenium::log::Stor
     let server = Server::on_logs(logs, None, Policy::default(), sizes, limits, keep_alive, Environment::SYSTEM);
     // Producers that stop for the length of a fault are not gone.
     let after = Duration::from_secs(100_000);
-    Ok(server.with_staleness_limits(StalenessLimits { stale_after: after, settle_after: after }))
+    let server = server.with_staleness_limits(StalenessLimits { stale_after: after, settle_after: after });
+    let rules = serde_json::from_value(wait_rules()).expect("the rules have their form");
+    let rules = WaitRules::new(rules, |name| name == "pager", plan.has_tokens).expect("the rules are valid");
+    let keys = AuthConfig { key: Some(SECRET_FILE.into()), service: "proscenium".into(), ..AuthConfig::default() };
+    let keys = plan.has_tokens.then(|| Authenticator::open(keys, Environment::SYSTEM).expect("the secret is valid")).flatten();
+    Ok(server.with_waits(rules).with_signing_key(signing_key()).with_auth(keys, Origins::default()))
 }
 
 /// Does the steps that are due, until none is left. Each is done once, in whichever life of the node.
-async fn follow_schedule(
-    world: &Rc<World>,
-    next: &mut usize,
-    wall_ms: &mut i64,
-    stop: &mut Option<tokio::sync::oneshot::Sender<()>>,
-) {
+async fn follow_schedule(world: &Rc<World>, next: &mut usize, stop: &mut Option<tokio::sync::oneshot::Sender<()>>) {
     while let Some(Timed { at, step }) = world.steps.get(*next).copied() {
         sleep(Duration::from_millis(at.saturating_sub(world.now()))).await;
         *next += 1;
@@ -189,17 +194,17 @@ async fn follow_schedule(
             Step::Worker { mood } => world.worker.mood.set(mood),
             Step::Look { run, audience } => {
                 let world = world.clone();
-                tokio::task::spawn_local(async move { drop(pages(&world, &run_name(run), audience).await) });
+                tokio::task::spawn_local(async move {
+                    drop(pages(&world, &run_name(run), audience).await);
+                    world.audit(run).await;
+                });
             }
             Step::Erase { run } => {
                 let of_run = world.plan.producers.iter().zip(&world.producers).filter(|(plan, _)| plan.run == run);
                 of_run.for_each(|(_, producer)| producer.is_refused.set(true));
                 world.erasures.borrow_mut().insert(run);
             }
-            Step::Clock { ms } => {
-                *wall_ms += ms;
-                simulation::step_wall_clock(ms);
-            }
+            Step::Clock { ms } => world.step_wall_clock(ms),
             Step::Slow { ms } => world.disk.slow(ms),
             Step::Fail { point } => world.disk.fail(point),
             Step::Full { ms } => world.disk.fill(Duration::from_millis(ms)),
@@ -230,6 +235,7 @@ async fn await_that(world: &World, what: &str, is_so: impl Fn() -> bool) {
 /// Lets everything come to its end without further faults, and checks it.
 async fn settle(world: &Rc<World>) {
     world.worker.mood.set(0);
+    world.correct_wall_clock();
     let ends = |n: usize| world.plan.producers[n].facts.len() - usize::from(producer_ends_run(world, n));
     let all = || world.producers.iter().enumerate();
     all().for_each(|(n, producer)| producer.allowed.set(ends(n)));
@@ -239,11 +245,20 @@ async fn settle(world: &Rc<World>) {
         world.decisions.borrow().is_empty() && world.erasures.borrow().is_empty()
     })
     .await;
+    // Rejects what too few people have approved.
+    for (n, question) in world.plan.questions.iter().enumerate() {
+        if world.model.borrow().has_approval(question) && !world.is_erased(&run_name(question.run)) {
+            world.decisions.borrow_mut().push((n, 3, false));
+        }
+    }
+    world.changed.notify_waiters();
+    await_that(world, "all questions have enough decisions", || world.decisions.borrow().is_empty()).await;
+    sleep(Duration::from_millis(RULES_WITHIN_MS.max(LAST_DEADLINE_MS.saturating_sub(world.now())))).await;
     let runs: Vec<_> = (0..world.plan.runs).map(run_name).filter(|run| !world.model.borrow().is_erased(run)).collect();
     let until = Instant::now() + SETTLED_WITHIN;
     for run in &runs {
         let is_open = |control: &Value| matches!(control["status"].as_str(), Some("queued" | "claimed"));
-        while controls(world, run).await.iter().any(is_open) && Instant::now() < until {
+        while listed(world, run, "controls", "after").await.iter().any(is_open) && Instant::now() < until {
             sleep(Duration::from_millis(500)).await;
         }
     }
@@ -283,6 +298,11 @@ async fn settle(world: &Rc<World>) {
 }
 
 async fn check(world: &Rc<World>, runs: &[String]) {
+    for run in 0..world.plan.runs {
+        if world.audit(run).await.is_none() {
+            world.violation(format!("r{run} cannot be exported"));
+        }
+    }
     for run in runs {
         let mut events: [model::Events; 3] = Default::default();
         for (audience, of_audience) in events.iter_mut().enumerate() {
@@ -292,8 +312,9 @@ async fn check(world: &Rc<World>, runs: &[String]) {
             *of_audience = found;
         }
         world.model.borrow_mut().check_run(run, &events);
-        let listed = controls(world, run).await;
-        world.model.borrow_mut().check_controls(run, &listed);
+        let (listed, record) = (listed(world, run, "controls", "after").await, listed(world, run, "decisions", "cursor").await);
+        world.model.borrow_mut().check_controls(run, &listed, &record);
+        world.model.borrow_mut().check_waits(run, &events[2]);
         let state = world.get(&format!("/v1/runs/{run}?audience=internal")).await.unwrap_or_default();
         if state["status"] != "completed" {
             world.violation(format!("{run} was ended, and is {state}"));
@@ -369,13 +390,14 @@ async fn pages(world: &World, run: &str, audience: usize) -> Option<model::Event
     }
 }
 
-async fn controls(world: &World, run: &str) -> Vec<Value> {
-    let (mut listed, mut path) = (Vec::new(), format!("/v1/runs/{run}/controls?audience=internal"));
+/// All controls of a run, or its record of decisions.
+async fn listed(world: &World, run: &str, of: &str, cursor: &str) -> Vec<Value> {
+    let (mut listed, mut path) = (Vec::new(), format!("/v1/runs/{run}/{of}?audience=internal"));
     loop {
         let page = world.get(&path).await.unwrap_or_default();
-        listed.extend(page["controls"].as_array().cloned().unwrap_or_default());
+        listed.extend(page[of].as_array().cloned().unwrap_or_default());
         match page["nextCursor"].as_str() {
-            Some(cursor) => path = format!("/v1/runs/{run}/controls?audience=internal&after={cursor}"),
+            Some(next) => path = format!("/v1/runs/{run}/{of}?audience=internal&{cursor}={next}"),
             None => return listed,
         }
     }

@@ -5,9 +5,12 @@ use crate::client::{Answer, Cut, Events, send};
 use crate::dialects::DialectClient;
 use crate::disk::Disk;
 use crate::model::{Model, Picture};
-use crate::plan::{AUDIENCES, Plan, Timed, run_name};
+use crate::plan::{AUDIENCES, BEGIN_MS, Plan, Timed, Wait, run_name};
 use futures_util::{SinkExt, StreamExt};
 use http::Request;
+use proscenium::auth::keys::TokenSigner;
+use proscenium::environment::simulation;
+use proscenium::record::signing::SignedHead;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +22,15 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, sleep};
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 /// The session of all runs.
 pub const SESSION: &str = "s";
 /// The number with which a producer asks for its next one.
 const ASK: u64 = (1 << 53) - 1;
+/// The secret that signs the tokens.
+pub const SECRET_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/secret.txt");
+const DAY_S: i64 = 24 * 60 * 60;
 
 /// Everything that outlives a node.
 pub struct World {
@@ -38,6 +45,8 @@ pub struct World {
     pub worker: Worker,
     /// The decisions that people still have to send.
     pub decisions: RefCell<Vec<(usize, usize, bool)>>,
+    /// The number of those that were sent.
+    decided: Cell<u64>,
     /// The runs that are still to erase.
     pub erasures: RefCell<BTreeSet<usize>>,
     /// Notified when the schedule lets a client do something.
@@ -49,6 +58,14 @@ pub struct World {
     /// The time at which this life of the node began, on the simulation's clock and on tokio's; that is `None` between
     /// two lives.
     pub begun: Cell<(u64, Option<Instant>)>,
+    /// What was added to the wall clock, in milliseconds.
+    pub wall_ms: Cell<i64>,
+    wall_ms_max: Cell<i64>,
+    /// Signs the tokens, if the server has any.
+    signer: Option<TokenSigner>,
+    tokens: Cell<u64>,
+    /// The heads of the runs' chains that a client keeps.
+    pub(crate) heads: RefCell<BTreeMap<String, Vec<SignedHead>>>,
     /// When the faults stopped.
     pub healed_at: Cell<Option<u64>>,
     pub trace: RefCell<Vec<String>>,
@@ -125,11 +142,17 @@ impl World {
                 .collect(),
             worker: Worker::default(),
             decisions: RefCell::default(),
+            decided: Cell::new(0),
             erasures: RefCell::default(),
             changed: Notify::new(),
             cut_after: Cell::new(0),
             node: RefCell::new(None),
             begun: Cell::new((0, None)),
+            wall_ms: Cell::new(0),
+            wall_ms_max: Cell::new(0),
+            signer: plan.has_tokens.then(|| TokenSigner::from_file(include_bytes!("secret.txt")).expect("the secret is valid")),
+            tokens: Cell::new(0),
+            heads: RefCell::default(),
             healed_at: Cell::new(None),
             trace: RefCell::default(),
             requests: Cell::new(0),
@@ -143,6 +166,19 @@ impl World {
     pub fn now(&self) -> u64 {
         let (at, begun) = self.begun.get();
         at + begun.map_or(0, |begun| begun.elapsed().as_millis() as u64)
+    }
+
+    /// Sets the wall clock forward or back.
+    pub fn step_wall_clock(&self, ms: i64) {
+        let wall_ms = self.wall_ms.get() + ms;
+        self.wall_ms.set(wall_ms);
+        self.wall_ms_max.set(self.wall_ms_max.get().max(wall_ms));
+        simulation::step_wall_clock(ms);
+    }
+
+    /// Sets the wall clock to the latest time that it ever had: what was due once is due.
+    pub fn correct_wall_clock(&self) {
+        self.step_wall_clock(self.wall_ms_max.get() - self.wall_ms.get());
     }
 
     /// Adds a line to the trace.
@@ -169,9 +205,29 @@ impl World {
         Cut::connect(self.node.borrow().as_ref()?, buffer, left)
     }
 
-    /// Sends a request; `None` without an answer.
+    /// A token with these rights that ends after so many seconds; `None` on a server without tokens.
+    pub(crate) fn token(&self, sub: &str, rights: &Value, seconds: i64) -> Option<String> {
+        let signer = self.signer.as_ref()?;
+        self.tokens.set(self.tokens.get() + 1);
+        let expires = (BEGIN_MS + self.now().cast_signed() + self.wall_ms.get()) / 1000 + seconds;
+        // A name of its own, so that the token of each connection ends by itself.
+        let claims = json!({"sub": sub, "exp": expires, "jti": format!("t{}", self.tokens.get()), "proscenium": rights});
+        Some(signer.sign(&claims, None).expect("the claims can be signed"))
+    }
+
+    pub(crate) fn operator(&self) -> Option<String> {
+        self.token("operator", &json!({"audience": "internal", "sessions": ["*"], "agents": ["*"], "can": ["admin"]}), DAY_S)
+    }
+
+    /// Sends a request of the operator, of producers or the worker; `None` without an answer.
     pub async fn request(&self, method: &str, path: &str, headers: &[(&str, String)], body: String) -> Option<Answer> {
-        let sent = async { send(self.connect()?, request(method, path, headers, body)).await };
+        self.exchange(request(method, path, headers, body, self.operator())).await
+    }
+
+    /// Sends a request; `None` without an answer.
+    pub(crate) async fn exchange(&self, request: Request<String>) -> Option<Answer> {
+        let (method, path) = (request.method().clone(), request.uri().clone());
+        let sent = async { send(self.connect()?, request).await };
         // A client gives up, too.
         let answer = tokio::time::timeout(Duration::from_secs(100), sent).await.ok().flatten();
         match &answer {
@@ -208,12 +264,14 @@ impl World {
             let world = self.clone();
             tokio::task::spawn_local(async move { world.follow(n).await });
         }
-        for (world, n) in [(self.clone(), 0), (self.clone(), 1), (self.clone(), 2)] {
+        for n in 0..4 {
+            let world = self.clone();
             tokio::task::spawn_local(async move {
                 match n {
                     0 => world.work().await,
                     1 => world.decide_all().await,
-                    _ => world.erase_all().await,
+                    2 => world.erase_all().await,
+                    _ => world.audit_all().await,
                 }
             });
         }
@@ -323,7 +381,7 @@ impl World {
         let path = format!("{of}?audience={}&frames={frames}", AUDIENCES[plan.audience]);
         let cursor = reader.cursor.borrow().clone();
         let headers: Vec<_> = cursor.into_iter().map(|cursor| ("last-event-id", cursor)).collect();
-        match Events::open(self.connect()?, request("GET", &path, &headers, String::new())).await? {
+        match Events::open(self.connect()?, request("GET", &path, &headers, String::new(), self.operator())).await? {
             Ok(mut events) => loop {
                 self.stall(n).await;
                 let event = events.next().await?;
@@ -337,7 +395,12 @@ impl World {
 
     async fn read_socket(&self, n: usize) -> Option<()> {
         let (plan, reader) = (&self.plan.readers[n], &self.readers[n]);
-        let (mut socket, _) = tokio_tungstenite::client_async("ws://localhost/v1/ws", self.connect()?).await.ok()?;
+        let mut asks = "ws://localhost/v1/ws".into_client_request().expect("the address is valid");
+        if let Some(token) = self.operator() {
+            let token = format!("Bearer {token}").parse().expect("a token is ASCII");
+            asks.headers_mut().insert("authorization", token);
+        }
+        let (mut socket, _) = tokio_tungstenite::client_async(asks, self.connect()?).await.ok()?;
         let mut wanted = json!({"op": "subscribe", "id": "s", "audience": AUDIENCES[plan.audience],
             "frames": if plan.is_events { "events" } else { "activities" }});
         match plan.run {
@@ -406,13 +469,23 @@ impl World {
             };
             let asked = &self.plan.questions[question];
             let (run, control) = (run_name(asked.run), if approves { "approve" } else { "reject" });
-            let id = format!("{}-p{person}-{control}", asked.action);
-            let value = json!({"reason": id});
+            let (mut id, person) = (format!("{}-p{person}-{control}", asked.action), format!("p{person}"));
+            if asked.wait == Wait::People {
+                // Another click of the same person, which counts once all the same.
+                id = format!("{id}-{}", self.decided.get());
+            }
+            // Two people have to say the same.
+            let value = json!({"reason": if asked.wait == Wait::People { control } else { &id }});
             let body = json!({"control": control, "controlId": id, "actionId": asked.action, "value": value});
-            self.model.borrow_mut().decides(&id, &run, &asked.action, control, &value);
-            let answer = self.request("POST", &format!("/v1/runs/{run}/controls"), &[], body.to_string()).await;
+            self.model.borrow_mut().decides(&id, asked, &person, control, &value);
+            let token = self.token(&person, &json!({"runs": [run], "agents": ["*"], "can": ["control"]}), DAY_S);
+            let path = format!("/v1/runs/{run}/controls");
+            let answer = self.exchange(request("POST", &path, &[], body.to_string(), token)).await;
             match answer {
-                Some(Answer { status: 202, .. }) => self.model.borrow_mut().decision_accepted(&id),
+                Some(answer) if answer.status == 202 => {
+                    let answer = answer.json();
+                    self.model.borrow_mut().decision_accepted(answer["controlId"].as_str().unwrap_or_default());
+                }
                 Some(Answer { status: 404 | 409 | 410, .. }) => {}
                 None | Some(Answer { status: 408 | 429 | 500..=599, .. }) => {
                     self.back_off().await;
@@ -420,6 +493,7 @@ impl World {
                 }
                 Some(answer) => self.violation(format!("the decision {id} is refused: {} {}", answer.status, answer.text)),
             }
+            self.decided.set(self.decided.get() + 1);
             self.decisions.borrow_mut().remove(0);
         }
     }
@@ -529,8 +603,17 @@ impl World {
 }
 
 /// A request to the node.
-pub(crate) fn request(method: &str, path: &str, headers: &[(&str, String)], body: String) -> Request<String> {
+pub(crate) fn request(
+    method: &str,
+    path: &str,
+    headers: &[(&str, String)],
+    body: String,
+    token: Option<String>,
+) -> Request<String> {
     let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
     if !body.is_empty() {
         request = request.header("content-type", "application/json");
     }

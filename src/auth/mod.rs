@@ -20,6 +20,7 @@ pub mod shared_tickets;
 pub mod tickets;
 
 use crate::environment::Environment;
+use crate::environment::threads::spawn_blocking;
 use claim_map::ClaimMap;
 use http::HeaderMap;
 use keys::{KeyThumbprint, VerifyingKey, claimed_key_name, parse_key_set, verify_signature};
@@ -700,7 +701,7 @@ impl Authenticator {
             tokio::time::sleep(CHECK_INTERVAL).await;
             let this = self.clone();
             // The file may be on a slow disk.
-            let reloading = tokio::task::spawn_blocking(move || this.reload_if_changed());
+            let reloading = spawn_blocking(move || this.reload_if_changed());
             reloading.await.expect("the reload task panicked");
             self.expire_due();
             self.end_ended_links();

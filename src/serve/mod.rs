@@ -29,6 +29,7 @@ pub mod http;
 pub mod maintenance;
 pub mod router;
 pub mod socket;
+pub mod stop_signal;
 pub mod telemetry;
 pub mod transport;
 
@@ -86,12 +87,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use stop_signal::StopSignal;
 use telemetry::meters::Meters;
 use telemetry::trace;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{Semaphore, watch};
 use transport::connection::Connections;
 use transport::refusal;
 use transport::tls::Tls;
@@ -240,8 +242,7 @@ pub struct App {
     hosts: Hosts,
     /// The cluster that the server belongs to, if any.
     pub cluster: Option<cluster::Cluster>,
-    /// When the server received the stop signal.
-    stopping: watch::Sender<Option<tokio::time::Instant>>,
+    stopping: Arc<StopSignal>,
 }
 
 /// A configured server, ready to run.
@@ -370,7 +371,7 @@ impl Server {
             origins: Origins::default(),
             hosts: Hosts::default(),
             cluster: None,
-            stopping: watch::Sender::new(None),
+            stopping: Arc::default(),
         };
         Self {
             app: Arc::new(app),
@@ -708,7 +709,7 @@ async fn serve_until(
         () = stop => Ok(()),
         () = accepting => Ok(()),
     };
-    app.stopping.send_replace(Some(tokio::time::Instant::now()));
+    app.stopping.request();
     ended?;
     tokio::select! {
         biased;
@@ -761,22 +762,6 @@ impl App {
     fn drain_delay(&self) -> Duration {
         let thousandths = u32::try_from((self.environment.random)() % 1000).unwrap_or(0);
         self.keep_alive.drain.mul_f64(f64::from(thousandths) / 1000.0)
-    }
-}
-
-/// Resolves `after` the stop signal.
-async fn drain_elapsed(stopping: &mut watch::Receiver<Option<tokio::time::Instant>>, after: Duration) {
-    let requested_at = stop_requested(stopping).await;
-    tokio::time::sleep_until(requested_at + after).await;
-}
-
-/// Waits for the stop signal and returns its time.
-async fn stop_requested(stopping: &mut watch::Receiver<Option<tokio::time::Instant>>) -> tokio::time::Instant {
-    let requested_at = stopping.wait_for(Option::is_some).await.ok().and_then(|at| *at);
-    match requested_at {
-        Some(at) => at,
-        // The server was dropped, and will drop this task.
-        None => std::future::pending().await,
     }
 }
 

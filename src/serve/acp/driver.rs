@@ -8,7 +8,6 @@ use crate::auth::TokenError;
 use crate::encode::acp::AcpEvent;
 use crate::model::SessionId;
 use crate::serve::access::authorization::unauthenticated;
-use crate::serve::drain_elapsed;
 use crate::serve::socket::ReadyReader;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -44,7 +43,7 @@ enum Step {
 
 impl Connection {
     pub(super) async fn run(&mut self) {
-        let mut stopping = self.app.stopping.subscribe();
+        let stopping = self.app.stopping.waiter();
         let drain_delay = self.app.drain_delay();
         let heartbeat = self.app.keep_alive.heartbeat;
         let mut heartbeat_timer = pin!(sleep(heartbeat));
@@ -53,7 +52,7 @@ impl Connection {
         loop {
             let step = tokio::select! {
                 biased;
-                () = drain_elapsed(&mut stopping, drain_delay) => {
+                () = stopping.elapsed(drain_delay) => {
                     Step::Close(CloseCode::Away, "the server is stopping; connect again and resume", None)
                 }
                 reason = async { match &mut watch { Some(watch) => watch.ended().await, None => pending().await } } => {

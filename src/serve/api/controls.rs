@@ -16,6 +16,7 @@ use crate::log::LogId;
 use crate::log::control::OPEN_CONTROLS_MAX;
 use crate::model::decided_by::Via;
 use crate::model::{AgentId, ControlId, halves};
+use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Resource, authorize};
 use crate::serve::access::quota::quota_exceeded;
 use crate::serve::http::body::{BodyDeadline, check_depth, is_lines, read_body};
@@ -23,7 +24,6 @@ use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, id_of, path_id};
 use crate::serve::http::response::{echo, no_store_json};
 use crate::serve::transport::peer::Peer;
-use crate::serve::{App, stop_requested};
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
@@ -191,7 +191,7 @@ pub async fn claim(
             None => pending().await,
         }
     };
-    let mut stopping = app.stopping.subscribe();
+    let stopping = app.stopping.waiter();
     let mut access = if wait > 0 { authorization.open_counted(&app)? } else { authorization.into_open_access() };
     let controls = tokio::select! {
         biased;
@@ -199,7 +199,7 @@ pub async fn claim(
         problem = access.ended() => return Err(problem),
         () = left => Vec::new(),
         claimed = app.controls.claim(&app.logs, &app.ingest, &agent, claim_limits, Some(until), is_present) => claimed?,
-        _ = stop_requested(&mut stopping) => Vec::new(),
+        _ = stopping.requested() => Vec::new(),
     };
     Ok(claimed(&agent, &controls))
 }

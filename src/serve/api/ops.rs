@@ -30,7 +30,7 @@ pub async fn ready(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Value>,
             return Err(Problem::bad_request("bad_query", detail).with("member", "for"));
         }
     };
-    if app.stopping.borrow().is_some() {
+    if app.stopping.is_requested() {
         return Err(Problem::stopping());
     }
     if let Some(error) = app.logs.failure() {

@@ -11,11 +11,12 @@ use crate::feed::fan_out::Followers;
 use crate::feed::{AnyReader, LogSet, TryNext};
 use crate::log::{LogId, StoreError};
 use crate::model::{Audience, Cursor, RunId};
+use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, OpenAccess, authorize_runs};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, bad_id, path_id, start_at};
+use crate::serve::stop_signal::StopWaiter;
 use crate::serve::telemetry::meters::{Counted, Transport};
-use crate::serve::{App, drain_elapsed};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -23,7 +24,6 @@ use http::{HeaderMap, StatusCode, Uri};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 /// The headers of every stream: no intermediary may buffer, change or store it.
@@ -49,7 +49,7 @@ pub struct Stream {
     heartbeat_timer: Option<std::pin::Pin<Box<Sleep>>>,
     heartbeat: Duration,
     drain: Duration,
-    stopping: watch::Receiver<Option<Instant>>,
+    stopping: StopWaiter,
 }
 
 /// Maximum size of frames that are copied for one reader, in bytes.
@@ -155,7 +155,7 @@ impl Stream {
             heartbeat_timer: None,
             heartbeat: app.keep_alive.heartbeat,
             drain: app.drain_delay(),
-            stopping: app.stopping.subscribe(),
+            stopping: app.stopping.waiter(),
         }
     }
 
@@ -207,7 +207,7 @@ impl Stream {
         let frames = tokio::select! {
             biased;
             // First, because a reader that is always behind would never notice the stop.
-            () = drain_elapsed(&mut self.stopping, self.drain) => return TryNext::Busy,
+            () = self.stopping.elapsed(self.drain) => return TryNext::Busy,
             problem = self.access.ended() => return TryNext::Frames(self.last_frame(problem)),
             frames = read(&mut self.reader) => frames,
             () = heartbeat_timer.as_mut() => {
@@ -250,7 +250,7 @@ impl Stream {
     /// Whether the server is stopping, or the stream's token has ended.
     #[must_use]
     pub fn must_end(&self) -> bool {
-        self.stopping.borrow().is_some() || self.access.end_reason().is_some()
+        self.stopping.is_requested() || self.access.end_reason().is_some()
     }
 
     /// The problem that ended the stream, if one did.

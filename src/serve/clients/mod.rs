@@ -44,10 +44,11 @@ use crate::projection::View;
 use crate::projection::activity_set::Activity;
 use crate::projection::change::ContentOperation;
 use crate::projection::tool_call::INPUT;
+use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, OpenAccess};
 use crate::serve::api::stream::{HEADERS, Stream};
 use crate::serve::http::problem::Problem;
-use crate::serve::{App, drain_elapsed};
+use crate::serve::stop_signal::StopWaiter;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bodies::{BodyReader, FilledText};
@@ -59,7 +60,6 @@ use std::sync::{Arc, LazyLock};
 use std::task::Waker;
 use std::time::Duration;
 use threads::ShownRun;
-use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 /// The start of a stream of a run that exists.
@@ -179,7 +179,7 @@ struct PendingSource {
     has_opened: bool,
     heartbeat_timer: Pin<Box<Sleep>>,
     drain: Duration,
-    stopping: watch::Receiver<Option<Instant>>,
+    stopping: StopWaiter,
 }
 
 /// The next event of a source.
@@ -196,7 +196,7 @@ enum SourceEvent {
 impl PendingSource {
     fn new(app: &App, authorization: Authorization, start: StartFuture) -> Result<Self, Problem> {
         let heartbeat_timer = Box::pin(tokio::time::sleep(app.keep_alive.heartbeat));
-        let (drain, stopping) = (app.drain_delay(), app.stopping.subscribe());
+        let (drain, stopping) = (app.drain_delay(), app.stopping.waiter());
         Ok(Self { start, access: authorization.open_counted(app)?, has_opened: false, heartbeat_timer, drain, stopping })
     }
 
@@ -207,7 +207,7 @@ impl PendingSource {
         }
         tokio::select! {
             biased;
-            () = drain_elapsed(&mut self.stopping, self.drain) => SourceEvent::Cut,
+            () = self.stopping.elapsed(self.drain) => SourceEvent::Cut,
             problem = self.access.ended() => SourceEvent::Refused(problem),
             start = &mut self.start => match start {
                 Ok(Start::Run(started)) => SourceEvent::Started(started),

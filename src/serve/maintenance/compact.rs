@@ -133,7 +133,7 @@ impl Compactor {
             }
             let step = logs.work({
                 let (app, id, tail, size) = (self.app.clone(), id.clone(), tail.clone(), self.step);
-                move |store| plan_step(store, &id, epoch, &tail, reached, size, || app.stopping.borrow().is_some())
+                move |store| plan_step(store, &id, epoch, &tail, reached, size, || app.stopping.is_requested())
             });
             let CompactionStep { plan, removed, through } = match self.pace.work(step).await {
                 Ok(step) => step,

@@ -7,7 +7,6 @@ use super::message::refusal;
 use crate::auth::{GrantWatch, TokenError};
 use crate::encode::native;
 use crate::serve::access::authorization::unauthenticated;
-use crate::serve::drain_elapsed;
 use crate::serve::http::problem::Problem;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -44,7 +43,7 @@ const DISCARD_BYTES_MAX: usize = 32 * 1024 * 1024;
 const AUTH_TIME_MAX: Duration = Duration::from_secs(10);
 impl Connection<'_> {
     pub(super) async fn run(&mut self) {
-        let mut stopping = self.app.stopping.subscribe();
+        let stopping = self.app.stopping.waiter();
         let drain_delay = self.app.drain_delay();
         let heartbeat = self.app.keep_alive.heartbeat;
         let mut heartbeat_timer = pin!(tokio::time::sleep(heartbeat));
@@ -57,7 +56,7 @@ impl Connection<'_> {
             let mut watch = self.client.as_ref().and_then(|client| client.principal.watch());
             let received = tokio::select! {
                 biased;
-                () = drain_elapsed(&mut stopping, drain_delay) => {
+                () = stopping.elapsed(drain_delay) => {
                     break Some(Close::new(CloseCode::Away, "the server is stopping; reconnect with your cursors", None));
                 }
                 problem = token_ended(watch.as_mut()) => break Some(Close::unauthenticated("the token has ended", problem)),

@@ -14,6 +14,7 @@ use super::peer::SharedSocket;
 use super::refusal::{self, refuse};
 use super::tls::{H2, Tls};
 use super::writers::{LiveStream, Writers};
+use crate::serve::App;
 use crate::serve::access::authorization::authorize_request;
 use crate::serve::access::origin::{FETCH_SITE, admit};
 use crate::serve::access::quota::{Client, ConnectionPermit};
@@ -26,7 +27,6 @@ use crate::serve::http::body::{BodyDeadline, is_lines};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::stream_route;
 use crate::serve::telemetry::trace::{self, RequestRecord};
-use crate::serve::{App, stop_requested};
 use axum::Router;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
@@ -182,7 +182,7 @@ impl Connections {
 
 /// Serves a connection that begins with a TLS handshake.
 async fn serve_tls(app: Arc<App>, router: Router, tls: Arc<Tls>, socket: TcpStream, permit: ConnectionPermit) -> io::Result<()> {
-    let mut stopping = app.stopping.subscribe();
+    let stopping = app.stopping.waiter();
     let handshake = async {
         // A TLS handshake begins with byte 0x16; an HTTP request begins with a letter.
         let mut first = [0];
@@ -193,7 +193,7 @@ async fn serve_tls(app: Arc<App>, router: Router, tls: Arc<Tls>, socket: TcpStre
     };
     let outcome = tokio::select! {
         outcome = tokio::time::timeout(app.limits.handshake_time_max, handshake) => outcome,
-        _ = stop_requested(&mut stopping) => return Ok(()),
+        _ = stopping.requested() => return Ok(()),
     };
     match outcome {
         // The client did not finish the handshake in time; it can reconnect.
@@ -231,13 +231,13 @@ async fn serve_plain(
     mut socket: TcpStream,
     permit: ConnectionPermit,
 ) -> io::Result<()> {
-    let mut stopping = app.stopping.subscribe();
+    let stopping = app.stopping.waiter();
     let mut read = BytesMut::new();
     let mut time_max = app.limits.head_time_max;
     loop {
         let request = tokio::select! {
             request = tokio::time::timeout(time_max, read_request(&app, &mut socket, &mut read)) => request,
-            _ = stop_requested(&mut stopping) => return socket.shutdown().await,
+            _ = stopping.requested() => return socket.shutdown().await,
         };
         match request {
             // No head in time, or idle for too long; the client can reconnect.

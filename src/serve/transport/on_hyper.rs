@@ -2,9 +2,9 @@
 
 use super::head::{self, CheckedStream};
 use super::peer::Peer;
+use crate::serve::App;
 use crate::serve::access::quota::ConnectionPermit;
 use crate::serve::api::controls::{ended_claim, is_claim_path};
-use crate::serve::{App, stop_requested};
 use axum::Router;
 use axum::response::{IntoResponse, Response};
 use bytes::BytesMut;
@@ -119,13 +119,13 @@ pub async fn serve_http2(
         while read.len() < PREFACE_BYTES && socket.read_buf(&mut read).await? > 0 {}
         Ok::<_, io::Error>(())
     };
-    let mut stopping = app.stopping.subscribe();
+    let stopping = app.stopping.waiter();
     tokio::select! {
         spoken = tokio::time::timeout(app.limits.head_time_max, preface) => match spoken {
             Ok(spoken) => spoken?,
             Err(_) => return socket.shutdown().await,
         },
-        _ = stop_requested(&mut stopping) => return socket.shutdown().await,
+        _ = stopping.requested() => return socket.shutdown().await,
     }
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
@@ -146,11 +146,11 @@ where
     C: Future<Output = hyper::Result<()>>,
 {
     let mut connection = std::pin::pin!(connection);
-    let mut stopping = app.stopping.subscribe();
+    let stopping = app.stopping.waiter();
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => Some(ended),
-        _ = stop_requested(&mut stopping) => None,
+        _ = stopping.requested() => None,
     };
     let ended = match ended {
         Some(ended) => ended,

@@ -5,11 +5,12 @@ use super::offset::offset_of;
 use super::reader::{DurableBatch, DurableReader};
 use crate::encode::native::heartbeat;
 use crate::model::Audience;
+use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, OpenAccess};
 use crate::serve::api::stream::HEADERS;
 use crate::serve::http::problem::Problem;
+use crate::serve::stop_signal::StopWaiter;
 use crate::serve::telemetry::meters::{Counted, Transport};
-use crate::serve::{App, drain_elapsed, stop_requested};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -17,7 +18,6 @@ use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 /// Maximum time that a long poll waits. Proxies commonly cut an idle answer off after 60 s.
@@ -39,13 +39,13 @@ pub async fn poll(
         return Ok(batch);
     }
     let mut access = authorization.clone().open_counted(app)?;
-    let mut stopping = app.stopping.subscribe();
+    let stopping = app.stopping.waiter();
     let until = Instant::now() + POLL_TIME_MAX;
     while batch.items.is_empty() && !batch.is_closed {
         tokio::select! {
             biased;
             // The client asks again, and reaches another server.
-            _ = stop_requested(&mut stopping) => break,
+            _ = stopping.requested() => break,
             problem = access.ended() => return Err(problem),
             waited = reader.wait() => waited?,
             () = sleep_until(until) => break,
@@ -65,7 +65,7 @@ pub struct LiveAnswer {
     heartbeat: Duration,
     until: Instant,
     drain: Duration,
-    stopping: watch::Receiver<Option<Instant>>,
+    stopping: StopWaiter,
     /// Whether the last batch ended the answer.
     is_over: bool,
     /// Whether the last batch was not all.
@@ -84,7 +84,7 @@ impl LiveAnswer {
             heartbeat: app.keep_alive.heartbeat,
             until: Instant::now() + EVENTS_TIME_MAX,
             drain: app.drain_delay(),
-            stopping: app.stopping.subscribe(),
+            stopping: app.stopping.waiter(),
             is_over: false,
             has_more: false,
         }
@@ -112,7 +112,7 @@ impl LiveAnswer {
         if !self.has_more {
             tokio::select! {
                 biased;
-                () = drain_elapsed(&mut self.stopping, self.drain) => return None,
+                () = self.stopping.elapsed(self.drain) => return None,
                 _ = self.access.ended() => return None,
                 () = sleep_until(self.until) => return None,
                 waited = self.reader.wait() => waited.ok()?,

@@ -8,11 +8,11 @@ use crate::log::agent_memory::MemoryWrite;
 use crate::log::commit::Connected;
 use crate::model::Epoch;
 use crate::model::json::without_mark;
+use crate::serve::App;
 use crate::serve::access::authorization::OpenAccess;
 use crate::serve::access::quota::TooFast;
 use crate::serve::http::body::{body_cut_off, check_depth, discard};
 use crate::serve::http::problem::Problem;
-use crate::serve::{App, drain_elapsed};
 use axum::body::Body;
 use bytes::BytesMut;
 use http::StatusCode;
@@ -90,7 +90,7 @@ impl<'a> LineBody<'a> {
     }
 
     async fn read_all(&mut self, body: &mut Body) -> Result<(), Problem> {
-        let mut stopping = self.app.stopping.subscribe();
+        let stopping = self.app.stopping.waiter();
         let (silence_max, drain_delay) = (self.app.limits.line_time_max, self.app.drain_delay());
         loop {
             let Self { access, in_flight, .. } = self;
@@ -100,7 +100,7 @@ impl<'a> LineBody<'a> {
                 // The token may end before the body does.
                 problem = access.ended() => return Err(problem),
                 // Everything received is accepted. The client continues at another server, from `accepted`.
-                () = drain_elapsed(&mut stopping, drain_delay) => return Err(Problem::stopping()),
+                () = stopping.elapsed(drain_delay) => return Err(Problem::stopping()),
                 // A silent body must not hold in-flight memory.
                 outcome = first_outcome(in_flight) => {
                     self.collect_outcome(outcome)?;

@@ -23,15 +23,21 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(4);
 pub enum PlayError {
     /// The viewer stopped the run with this control; `None`: the viewer stopped the coordinator.
     Interrupted(Option<Control>),
-    /// The server rejected a fact.
-    Rejected(CliError),
+    /// The server rejected a fact, or a scene has an error.
+    Failed(String),
 }
 
 impl From<CliError> for PlayError {
     fn from(error: CliError) -> Self {
-        Self::Rejected(error)
+        Self::Failed(error.to_string())
     }
 }
+
+/// The event types of a streamed text: of its parts, and of its end.
+pub type Streamed = [&'static str; 2];
+pub const TEXT: Streamed = ["text.delta", "text.final"];
+pub const REASONING: Streamed = ["reasoning.delta", "reasoning.summary"];
+pub const PLAN: Streamed = ["plan.delta", "plan.final"];
 
 /// The viewer's decision.
 pub struct Decision {
@@ -162,31 +168,9 @@ impl Actor {
         format!("{}-message-{}", self.identity.run, self.messages)
     }
 
-    /// Streams a text word by word, and ends it with its final.
-    pub async fn stream_text(&mut self, text: &str) -> Result<(), PlayError> {
+    /// Streams a text word by word, and ends it with its final. `agent`: a teammate that works in this run.
+    pub async fn stream(&mut self, event_types: Streamed, agent: Option<&str>, text: &str) -> Result<(), PlayError> {
         let message = self.message();
-        self.stream(["text.delta", "text.final"], &message, None, text).await
-    }
-
-    /// Streams a text as a teammate that works in this run.
-    pub async fn stream_text_as(&mut self, agent: &str, text: &str) -> Result<(), PlayError> {
-        let message = self.message();
-        self.stream(["text.delta", "text.final"], &message, Some(agent), text).await
-    }
-
-    /// Streams reasoning.
-    pub async fn stream_reasoning(&mut self, text: &str) -> Result<(), PlayError> {
-        let message = self.message();
-        self.stream(["reasoning.delta", "reasoning.summary"], &message, None, text).await
-    }
-
-    /// Streams a plan.
-    pub async fn stream_plan(&mut self, text: &str) -> Result<(), PlayError> {
-        let message = self.message();
-        self.stream(["plan.delta", "plan.final"], &message, None, text).await
-    }
-
-    async fn stream(&mut self, event_types: [&str; 2], message: &str, agent: Option<&str>, text: &str) -> Result<(), PlayError> {
         let agent = agent.unwrap_or(&self.identity.agent).to_owned();
         let part = format!("{message}-part");
         let fact = |event_type: &str, text: &str| {

@@ -6,11 +6,11 @@
 //! it acknowledges the control, so that every acknowledged change has happened or has begun.
 
 use super::Context;
-use super::actor::{Actor, PlayError};
+use super::actor::{Actor, PlayError, REASONING, TEXT};
 use super::api::Producer;
 use super::control_router::{Control, RunIdentity};
 use super::replies::excerpt;
-use super::story::{self, facts};
+use super::{facts, story};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -121,12 +121,12 @@ impl Context {
         let mut actor = Actor::begin(self, identity, started).await.map_err(|_| "the server rejects a new attempt")?;
         self.api.ack(&control.0).await;
         let played = async {
-            actor.stream_reasoning("Let me start again from the beginning. ").await?;
-            actor.stream_text("Here is another attempt, as you asked. I am a script, so this time it simply works.").await
+            actor.stream(REASONING, None, "Let me start again from the beginning. ").await?;
+            actor.stream(TEXT, None, "Here is another attempt, as you asked. I am a script, so this time it simply works.").await
         }
         .await;
-        if let Err(PlayError::Rejected(error)) = actor.end(played).await {
-            tracing::warn!(%error, run, "an attempt of the demo failed");
+        if let Err(PlayError::Failed(error)) = actor.end(played).await {
+            tracing::warn!(error, run, "an attempt of the demo failed");
         }
         Ok(())
     }
@@ -256,12 +256,20 @@ impl Context {
     }
 }
 
-/// The agents without a work item on the board, and their tasks.
-const OTHER_AGENTS: [(&str, &str); 2] = [("link-watch", "link-check"), ("translator", "translate")];
+/// The teammates, and their tasks.
+const TEAMMATES: [(&str, &str); 7] = [
+    ("researcher", "research"),
+    ("writer", "draft"),
+    ("profiler", "benchmark"),
+    ("editor", "review"),
+    ("publisher", "publish"),
+    ("link-watch", "link-check"),
+    ("translator", "translate"),
+];
 
 /// Returns the teammate that a control names by its task or its id, and the task.
 pub fn teammate_of(control: &Control) -> Option<(&'static str, &'static str)> {
-    let all = || facts::MEMBERS.iter().map(|member| (member.agent, member.task)).chain(OTHER_AGENTS);
+    let all = || TEAMMATES.into_iter();
     match control.text("taskId") {
         Some(task) => all().find(|(_, of)| *of == task),
         None => all().find(|(agent, _)| control.text("agentId") == Some(*agent)),

@@ -19,6 +19,7 @@ mod api;
 mod changes;
 mod control_router;
 mod dispatch;
+mod facts;
 mod recordings;
 mod replies;
 mod story;
@@ -96,6 +97,8 @@ pub enum DemoError {
     #[error("cannot create a temporary directory: {0}; free some disk space, or set TMPDIR to another directory")]
     Directory(io::Error),
     #[error(transparent)]
+    Scene(#[from] story::SceneError),
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Serve(#[from] proscenium::serve::Failure),
@@ -113,6 +116,7 @@ struct Context {
     api: Api,
     router: ControlRouter,
     environment: Environment,
+    scenes: story::Scenes,
     speed: f64,
     is_once: bool,
     /// The number of recorded runs so far.
@@ -180,8 +184,8 @@ pub async fn run(demo: Demo, environment: Environment, stop: impl Future<Output 
     // From here on, the producers know only the server's address.
     let api = Api::new(Endpoint::new(url));
     let Demo { speed, unattended, once: is_once, .. } = demo;
-    let context =
-        Arc::new(Context { api, router: ControlRouter::default(), environment, speed, is_once, recorded: AtomicU64::new(0) });
+    let (router, recorded) = (ControlRouter::default(), AtomicU64::new(0));
+    let context = Arc::new(Context { api, router, environment, scenes: story::Scenes::load()?, speed, is_once, recorded });
     let mut producers = JoinSet::new();
     for agent in story::AGENTS.iter().chain([&control_router::DEFAULT_AGENT]) {
         producers.spawn(context.clone().serve_agent(agent));

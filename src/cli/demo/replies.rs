@@ -5,7 +5,7 @@
 //! the running turn.
 
 use super::Context;
-use super::actor::{Actor, PlayError};
+use super::actor::{Actor, PlayError, REASONING, TEXT};
 use super::control_router::{Control, RunIdentity};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -53,8 +53,8 @@ impl Context {
         let Some(session) = self.session_of(&control).await else {
             return self.api.nack(&control.0, "the run belongs to no session").await;
         };
-        if let Err(PlayError::Rejected(error)) = self.clone().turn(&session, &control, true).await {
-            tracing::warn!(%error, session, "a reply of the demo failed");
+        if let Err(PlayError::Failed(error)) = self.clone().turn(&session, &control, true).await {
+            tracing::warn!(error, session, "a reply of the demo failed");
             self.api.nack(&control.0, "the server rejects this turn").await;
         }
     }
@@ -70,8 +70,8 @@ impl Context {
         self.api.ack(&control.0).await;
         self.router.wait_for_turn(&session, control.id()).await;
         self.publish_queue(&session).await;
-        if let Err(PlayError::Rejected(error)) = self.clone().turn(&session, &control, false).await {
-            tracing::warn!(%error, session, "a queued reply of the demo failed");
+        if let Err(PlayError::Failed(error)) = self.clone().turn(&session, &control, false).await {
+            tracing::warn!(error, session, "a queued reply of the demo failed");
         }
         self.router.notify();
     }
@@ -99,7 +99,7 @@ impl Context {
         let mut actor = Actor::begin(&self, identity, json!({ "trigger": control.0["control"] })).await?;
         let played = self.play_turn(&mut actor, control, is_new).await;
         match actor.end(played).await {
-            Err(PlayError::Rejected(error)) => Err(PlayError::Rejected(error)),
+            Err(PlayError::Failed(error)) => Err(PlayError::Failed(error)),
             _ => Ok(()),
         }
     }
@@ -112,8 +112,8 @@ impl Context {
         if is_new {
             self.api.ack(&control.0).await;
         }
-        actor.stream_reasoning("The viewer sent me a message. Which facts do I have about it? ").await?;
-        actor.stream_text(&answer(&words)).await
+        actor.stream(REASONING, None, "The viewer sent me a message. Which facts do I have about it? ").await?;
+        actor.stream(TEXT, None, &answer(&words)).await
     }
 
     /// Assigns a work item, and publishes the change as the owner of the board.

@@ -16,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) async fn decide(context: Arc<Context>) {
     for round in 1.. {
         let session = story::session(round);
-        decide_all(&context, &session, &story::run(&session, "release")).await;
+        decide_all(&context, &session, &story::lead_run(&session)).await;
     }
 }
 

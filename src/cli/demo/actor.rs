@@ -66,7 +66,7 @@ impl Actor {
             ids.extend([("parentSessionId", session.as_str()), ("parentThreadId", &parent_thread)]);
         }
         let producer = context.api.producer(&identity.run, &ids);
-        let inbox = context.router.register(&identity);
+        let inbox = context.router.register(&identity, None);
         let mut actor = Self { context: context.clone(), identity, producer, inbox, messages: 0 };
         actor.publish(&[json!({ "type": "run.started", "payload": started })]).await?;
         Ok(actor)
@@ -135,7 +135,7 @@ impl Actor {
     pub async fn request_decision(&mut self, action: &str, agent: Option<&str>, request: Value) -> Result<Decision, PlayError> {
         let agent = agent.unwrap_or(&self.identity.agent).to_owned();
         // Subscribe before the request, so that an immediate answer is not lost.
-        let mut answers = self.context.router.subscribe(&self.identity.run, action);
+        let mut answers = self.context.router.register(&self.identity, Some(action));
         let about = |event_type: &str, payload: Value| json!({ "type": event_type, "actionId": action, "agentId": agent, "payload": payload });
         self.publish(&[about("action.required", request)]).await?;
         let control = match self.wait_for(answers.next()).await {

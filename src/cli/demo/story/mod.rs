@@ -27,8 +27,7 @@ pub use player::Player;
 pub use scene::{SceneError, Scenes};
 pub use variables::Variables;
 
-use super::Context;
-use super::actor::PlayError;
+use super::{Context, visitor};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,35 +42,18 @@ pub const AGENTS: &[&str] =
 /// The first run of the coordinator.
 pub const FIRST_RUN: &str = "demo-1-release";
 
-/// A small session with one run.
-#[derive(Debug, Clone, Copy)]
-pub struct Errand {
-    scene: &'static str,
-    pub session: &'static str,
-    pub run: &'static str,
-}
-
-pub const ERRANDS: [Errand; 5] = [
-    Errand { scene: "errand-benchmark", session: "demo-benchmark", run: "demo-nightly-benchmark" },
-    Errand { scene: "errand-index", session: "demo-index", run: "demo-upgrade-index" },
-    Errand { scene: "errand-triage", session: "demo-triage", run: "demo-triage-issues" },
-    Errand { scene: "errand-digest", session: "demo-digest", run: "demo-support-digest" },
-    Errand { scene: "errand-keys", session: "demo-keys", run: "demo-rotate-keys" },
+/// The errands: their scenes, sessions and runs.
+pub const ERRANDS: [[&str; 3]; 5] = [
+    ["errand-benchmark", "demo-benchmark", "demo-nightly-benchmark"],
+    ["errand-index", "demo-index", "demo-upgrade-index"],
+    ["errand-triage", "demo-triage", "demo-triage-issues"],
+    ["errand-digest", "demo-digest", "demo-support-digest"],
+    ["errand-keys", "demo-keys", "demo-rotate-keys"],
 ];
 
 /// The pause between two rounds of the story, in milliseconds at speed 1, and its real minimum.
 const ROUND_PAUSE_MS: u64 = 30_000;
 const ROUND_PAUSE_MIN: Duration = Duration::from_secs(3);
-
-/// Returns the coordinator's session in this round.
-pub fn session(round: u64) -> String {
-    format!("demo-{round}")
-}
-
-/// Returns the coordinator's run in a session.
-pub fn lead_run(session: &str) -> String {
-    format!("{session}-release")
-}
 
 /// Returns whether a run has ended, by the server's summary.
 pub fn is_over(run: &Value) -> bool {
@@ -81,8 +63,8 @@ pub fn is_over(run: &Value) -> bool {
 /// Plays the story once, or repeatedly.
 pub async fn play(context: Arc<Context>) {
     for round in 1.. {
-        let session = session(round);
-        play_scene(&context, "coordinator", &session, &lead_run(&session)).await;
+        let session = format!("demo-{round}");
+        play_scene(&context, "coordinator", &session, &format!("{session}-release")).await;
         if context.is_once {
             return;
         }
@@ -92,16 +74,18 @@ pub async fn play(context: Arc<Context>) {
 }
 
 /// Plays one errand to its end.
-pub async fn play_errand(context: Arc<Context>, errand: Errand) {
-    play_scene(&context, errand.scene, errand.session, errand.run).await;
+pub async fn play_errand(context: Arc<Context>, [scene, session, run]: [&'static str; 3]) {
+    play_scene(&context, scene, session, run).await;
 }
 
-async fn play_scene(context: &Arc<Context>, scene: &str, session: &str, run: &str) {
+/// Plays a scene to its end, with the decisions of the viewer if the demo is unattended.
+async fn play_scene(context: &Arc<Context>, scene: &'static str, session: &str, run: &str) {
     let mut variables = Variables::default();
     variables.set("session", session.into());
     variables.set("run", run.into());
-    let lead = context.api.producer(run, &[("sessionId", session)]);
-    if let Err(PlayError::Failed(error)) = Player::new(context, lead, variables).play(scene.to_owned()).await {
-        tracing::warn!(error, run, "a scene of the demo failed");
+    let player = Player::new(context, context.api.producer(run, &[("sessionId", session)]), variables);
+    tokio::select! {
+        () = player.play_logged(scene) => {}
+        () = visitor::decide(context, session), if context.is_unattended => {}
     }
 }

@@ -6,7 +6,7 @@ use super::variables::{self, Variables};
 use crate::cli::demo::Context;
 use crate::cli::demo::actor::{Actor, PLAN, PlayError, REASONING, TEXT};
 use crate::cli::demo::api::Producer;
-use crate::cli::demo::control_router::RunIdentity;
+use crate::cli::demo::control_router::{Control, RunIdentity};
 use futures_util::future::BoxFuture;
 use proscenium_reporter::{ProgressStatus, Reporter, ToolProgressEvent};
 use serde_json::{Map, Value, json};
@@ -34,19 +34,33 @@ pub struct Player {
     groups: HashMap<String, Group>,
     /// The scene to play if the viewer stops this one.
     if_stopped: Option<String>,
+    /// The control that the scene handles, until it is acknowledged.
+    control: Option<Control>,
 }
 
 impl Player {
     /// Creates the player of an agent. `lead`: the producer for facts outside its own run.
     pub fn new(context: &Arc<Context>, lead: Producer, variables: Variables) -> Self {
         let context = context.clone();
-        Self { context, variables, actor: None, lead, leader: None, groups: HashMap::new(), if_stopped: None }
+        Self { context, variables, actor: None, lead, leader: None, groups: HashMap::new(), if_stopped: None, control: None }
+    }
+
+    pub fn with_control(mut self, control: Control) -> Self {
+        self.control = Some(control);
+        self
+    }
+
+    /// Plays a scene to its end, and logs a failure.
+    pub async fn play_logged(self, scene: &'static str) {
+        if let Err(PlayError::Failed(error)) = self.play(scene.to_owned()).await {
+            tracing::warn!(error, scene, "a scene of the demo failed");
+        }
     }
 
     /// Plays a scene, and ends the run if the viewer stops it.
     pub fn play(mut self, scene: String) -> BoxFuture<'static, Result<(), PlayError>> {
         Box::pin(async move {
-            let played = self.play_scene(&scene).await;
+            let mut played = self.play_scene(&scene).await;
             if let Err(PlayError::Interrupted(_)) = &played {
                 // A coordinator cancels its team, and ends after it.
                 if let Some(actor) = self.actor.as_ref().filter(|_| !self.groups.is_empty()) {
@@ -55,9 +69,14 @@ impl Player {
                 for group in self.groups.values_mut() {
                     while group.join_next().await.is_some() {}
                 }
-                if let Some(scene) = self.if_stopped.take() {
-                    self.play_scene(&scene).await?;
+                if let Some(scene) = self.if_stopped.take()
+                    && let Err(error) = self.play_scene(&scene).await
+                {
+                    played = Err(error);
                 }
+            }
+            if let (Err(PlayError::Failed(_)), Some(control)) = (&played, self.control.take()) {
+                self.context.api.nack(&control.0, "the server rejects these facts here").await;
             }
             match self.actor.take() {
                 Some(actor) if played.is_err() => actor.end(played).await,
@@ -139,6 +158,11 @@ impl Player {
             }
             Step::Abandon => self.actor = None,
             Step::IfStopped(scene) => self.if_stopped = Some(scene),
+            Step::Ack => {
+                if let Some(control) = self.control.take() {
+                    self.context.api.ack(&control.0).await;
+                }
+            }
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ macro_rules! files {
 /// The files, and their contents.
 const FILES: &[(&str, &str)] = files![
     "common",
+    "controls",
     "coordinator",
     "researcher",
     "writer",
@@ -115,6 +116,8 @@ pub enum Step {
     Abandon,
     /// Names the scene to play if the viewer stops this one.
     IfStopped(String),
+    /// Acknowledges the control that this scene handles.
+    Ack,
 }
 
 /// A call whose tool reports its progress by the library for authors of tools, as a producer of its own.
@@ -262,11 +265,16 @@ mod tests {
     fn every_line_is_a_step_and_every_reference_exists() {
         let scenes = Scenes::load().unwrap_or_else(|error| panic!("{error}"));
         let mut seen = BTreeSet::new();
-        for entry in ERRANDS.map(|errand| errand.scene).iter().chain([&"coordinator"]) {
+        // The variables that Rust gives to all scenes, and to those that handle a control.
+        let given = "now session run";
+        let of_control = "agent answer artifact assignee call control evidence excerpt input messageId target task \
+                          teammate tool trigger turn version words status";
+        let controls = scenes.0.iter().filter(|(_, lines)| lines[0].file == "controls").map(|(name, _)| (&**name, of_control));
+        let story = ERRANDS.iter().map(|errand| errand[0]).chain(["coordinator"]).map(|name| (name, ""));
+        for (entry, more) in controls.chain(story) {
             let mut variables = Variables::default();
-            for name in ["now", "session", "run"] {
-                variables.set(name, "given".into());
-            }
+            given.split(' ').chain(more.split_whitespace()).for_each(|name| variables.set(name, "given".into()));
+            variables.set("taskKind", "task-on-board".into());
             walk(&scenes, entry, &mut variables, &mut seen).unwrap_or_else(|error| panic!("{error}"));
         }
         let all: BTreeSet<_> = scenes.0.keys().cloned().collect();

@@ -40,6 +40,11 @@ impl Variables {
         self.0.extend(values);
     }
 
+    /// Returns the text of a variable; empty if it has none.
+    pub fn text(&self, name: &str) -> &str {
+        self.0.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
     /// Returns the value with the variables in its strings.
     ///
     /// # Errors
@@ -94,8 +99,7 @@ impl Variables {
             return Ok(test_log());
         }
         let (_, body) = FILES.iter().find(|(name, _)| *name == file).ok_or_else(|| format!("no file {file}"))?;
-        let headline = self.0.get("headline").and_then(Value::as_str).unwrap_or_default();
-        Ok(body.replace("{headline}", headline))
+        Ok(body.replace("{headline}", self.text("headline")))
     }
 }
 

@@ -77,12 +77,6 @@ impl Actor {
         Ok(self.producer.publish(facts).await?)
     }
 
-    /// Publishes one fact, and pauses so that a viewer can see it.
-    pub async fn publish_and_pause(&mut self, fact: Value) -> Result<(), PlayError> {
-        self.publish(&[fact]).await?;
-        self.pause(350).await
-    }
-
     /// Waits for this many milliseconds at the speed of the demo, and handles controls meanwhile.
     pub async fn pause(&mut self, ms: u64) -> Result<(), PlayError> {
         let context = self.context.clone();

@@ -156,14 +156,7 @@ impl ControlRouter {
 
     /// Waits until the team of this run is cancelled.
     pub async fn team_cancelled(&self, run: &str) {
-        loop {
-            // Subscribe before the check, so that no change is lost between the two.
-            let changed = self.changed.notified();
-            if self.routes.lock().cancelled.contains(run) {
-                return;
-            }
-            changed.await;
-        }
+        self.wait_until(|routes| routes.cancelled.contains(run)).await;
     }
 
     /// Appends a turn to the queue of its session.
@@ -178,19 +171,25 @@ impl ControlRouter {
 
     /// Waits until the turn is first in its queue and its session is idle, and removes it from the queue.
     pub async fn wait_for_turn(&self, session: &str, id: &str) {
+        self.wait_until(|routes| {
+            let is_busy = routes.receivers.iter().any(|receiver| receiver.identity.session == session);
+            let queue = routes.queued.entry(session.to_owned()).or_default();
+            let is_next = !is_busy && queue.front().is_none_or(|(first, _)| first == id);
+            if is_next {
+                queue.pop_front();
+            }
+            is_next
+        })
+        .await;
+    }
+
+    /// Waits until the check of the routes succeeds.
+    async fn wait_until(&self, mut check: impl FnMut(&mut Routes) -> bool) {
         loop {
             // Subscribe before the check, so that no change is lost between the two.
             let changed = self.changed.notified();
-            {
-                let mut routes = self.routes.lock();
-                let is_busy = routes.receivers.iter().any(|receiver| receiver.identity.session == session);
-                if let Some(queue) = routes.queued.get_mut(session)
-                    && !is_busy
-                    && queue.front().is_none_or(|(first, _)| first == id)
-                {
-                    queue.pop_front();
-                    return;
-                }
+            if check(&mut self.routes.lock()) {
+                return;
             }
             changed.await;
         }

@@ -69,7 +69,6 @@ fn teammate_of(control: &Control) -> Option<&'static Teammate> {
 type Rejection = &'static str;
 
 const NO_ACTION: Rejection = "no run of the demo waits for this answer; a recording continues as recorded";
-const NO_TURN: Rejection = "the demo plays no such turn at the moment";
 const UNREADABLE: Rejection = "cannot read the run";
 
 impl Context {
@@ -90,32 +89,20 @@ impl Context {
     /// Handles one control, or rejects it with a reason.
     async fn handle(self: Arc<Self>, mut control: Control) {
         let name = control.text("control").unwrap_or_default().to_owned();
+        if let ("stop" | "close", Some(teammate)) = (&*name, teammate_of(&control)) {
+            control.0["agentId"] = teammate.agent.into();
+        }
         let routed = match &*name {
-            "approve" | "reject" | "answer" => self.router.route_to_action(control).map_err(|control| (control, Some(NO_ACTION))),
-            "edit" if control.text("actionId").is_some() => {
-                self.router.route_to_action(control).map_err(|control| (control, Some(NO_ACTION)))
-            }
-            "interrupt" | "steer" => self.router.route_to_run(control).map_err(|control| (control, Some(NO_TURN))),
-            "stop" | "close" => {
-                if let Some(teammate) = teammate_of(&control) {
-                    control.0["agentId"] = teammate.agent.into();
-                }
-                self.router.route_to_run(control).map_err(|control| (control, None))
-            }
-            _ => Err((control, None)),
+            "approve" | "reject" | "answer" => self.router.route_to_action(control),
+            "edit" if control.text("actionId").is_some() => self.router.route_to_action(control),
+            "interrupt" | "steer" | "stop" | "close" => self.router.route_to_run(control),
+            _ => Err(control),
         };
-        let handled = match routed {
-            Ok(()) => return,
-            Err((control, Some(reason))) => (control, Err(reason)),
-            Err((control, None)) => {
-                let scene = self.choose_scene(&control).await;
-                (control, scene)
-            }
-        };
-        match handled {
-            (control, Err(reason)) => self.api.nack(&control.0, reason).await,
-            (control, Ok((scene, variables))) if name == "queue" => self.play_queued(&control, scene, variables).await,
-            (control, Ok((scene, variables))) => {
+        let Err(control) = routed else { return };
+        match self.choose_scene(&control).await {
+            Err(reason) => self.api.nack(&control.0, reason).await,
+            Ok((scene, variables)) if name == "queue" => self.play_queued(&control, scene, variables).await,
+            Ok((scene, variables)) => {
                 let player = Player::new(&self, self.log_of(&control), variables).with_control(control);
                 player.play_logged(scene).await;
             }
@@ -189,13 +176,17 @@ impl Context {
                 if name == "stop" { "stop" } else { "close" }
             }
             ("close", None) if run.is_none() => "close-session",
-            ("stop" | "close", None) => return Err(NO_TURN),
+            ("stop" | "close", None) | ("interrupt" | "steer", _) => {
+                return Err("the demo plays no such turn at the moment");
+            }
             ("request_review", _) => {
                 let target = [&value["target"], &control.0["artifactId"], value].into_iter().find(|target| !target.is_null());
                 let target = target.ok_or("the value must name the target of the review: { target }")?;
                 variables.set("target", target.clone());
                 "review-again"
             }
+            ("approve" | "reject" | "answer", _) => return Err(NO_ACTION),
+            ("edit", _) if control.text("actionId").is_some() => return Err(NO_ACTION),
             ("rollback", _) if value["version"].is_null() => return Err("the value must name the version: { version }"),
             ("rollback", _) => self.prepare_version(control, &mut variables, Some(&value["version"]), &words).await?,
             ("edit", _) if words.is_empty() => self.prepare_version(control, &mut variables, None, &value.to_string()).await?,

@@ -18,6 +18,9 @@ use tokio::task::JoinSet;
 /// The interval between two reads of a run that the server has yet to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
+/// The pause after a fact that a viewer should see, in milliseconds.
+const SHOW_MS: u64 = 350;
+
 /// The teammates of a group.
 type Group = JoinSet<Result<(), PlayError>>;
 
@@ -109,7 +112,10 @@ impl Player {
                 Some(actor) => actor.publish(&facts).await?,
                 None => self.lead.publish(&facts).await?,
             },
-            Step::Show(fact) => self.actor()?.publish_and_pause(fact).await?,
+            Step::Show(fact) => {
+                self.actor()?.publish(&[fact]).await?;
+                self.actor()?.pause(SHOW_MS).await?;
+            }
             Step::Lead(facts) => self.lead.publish(&facts).await?,
             Step::Session { id, facts } => self.context.api.session_producer(&id).publish(&facts).await?,
             Step::Pause(ms) => {

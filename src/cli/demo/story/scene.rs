@@ -215,7 +215,7 @@ impl Scenes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ERRANDS, variables};
+    use super::super::{AGENTS, ERRANDS, variables};
     use super::*;
     use std::collections::BTreeSet;
 
@@ -239,7 +239,8 @@ mod tests {
                         follow(&scene, variables, seen)?;
                     }
                 }
-                Step::Start { scene, with, .. } => {
+                Step::Start { scene, group, with } => {
+                    seen.insert(group);
                     let mut own = variables.clone();
                     own.set_all(with);
                     follow(&scene, &mut own, seen)?;
@@ -248,7 +249,11 @@ mod tests {
                     variables.set_all(sets);
                     next.extend([approved, rejected]);
                 }
+                Step::Wait { group, .. } if !seen.contains(&group) => return Err(line.error(format!("no group {group}"))),
                 Step::Wait { done, stopped, .. } => next.extend([done, stopped]),
+                Step::Begin { agent, .. } if !AGENTS.contains(&&*agent) && agent != "given" => {
+                    return Err(line.error(format!("no agent {agent}")));
+                }
                 Step::IfStopped(scene) => next.push(Some(scene)),
                 Step::Message => variables.set("message", "m".into()),
                 Step::Set(values) => variables.set_all(values),

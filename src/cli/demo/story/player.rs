@@ -32,8 +32,8 @@ pub struct Player {
     actor: Option<Actor>,
     /// A further producer of the coordinator's run. The server keeps the order of each producer.
     lead: Producer,
-    /// The run of the coordinator, which stops this agent, too.
-    leader: Option<String>,
+    /// The run of the coordinator, whose interruption also stops this agent.
+    lead_run: Option<String>,
     groups: HashMap<String, Group>,
     /// The scene to play if the viewer stops this one.
     if_stopped: Option<String>,
@@ -45,7 +45,7 @@ impl Player {
     /// Creates the player of an agent. `lead`: the producer for facts outside its own run.
     pub fn new(context: &Arc<Context>, lead: Producer, variables: Variables) -> Self {
         let context = context.clone();
-        Self { context, variables, actor: None, lead, leader: None, groups: HashMap::new(), if_stopped: None, control: None }
+        Self { context, variables, actor: None, lead, lead_run: None, groups: HashMap::new(), if_stopped: None, control: None }
     }
 
     pub fn with_control(mut self, control: Control) -> Self {
@@ -104,7 +104,7 @@ impl Player {
         match step {
             Step::Scene(_) => {}
             Step::Begin { run, session, agent, parent, started } => {
-                self.leader = parent.as_ref().map(|(run, _)| run.clone());
+                self.lead_run = parent.as_ref().map(|(run, _)| run.clone());
                 let identity = RunIdentity { run, session, agent, parent };
                 self.actor = Some(Actor::begin(&self.context, identity, started).await?);
             }
@@ -179,12 +179,12 @@ impl Player {
 
     /// Waits for a future; handles controls meanwhile.
     async fn wait_for<T>(&mut self, future: impl Future<Output = T>) -> Result<T, PlayError> {
-        match (&mut self.actor, &self.leader) {
+        match (&mut self.actor, &self.lead_run) {
             (Some(actor), _) => actor.wait_for(future).await,
             (None, None) => Ok(future.await),
-            (None, Some(leader)) => tokio::select! {
+            (None, Some(run)) => tokio::select! {
                 biased;
-                () = self.context.router.team_cancelled(leader) => Err(PlayError::Interrupted(None)),
+                () = self.context.router.team_cancelled(run) => Err(PlayError::Interrupted(None)),
                 output = future => Ok(output),
             },
         }
@@ -205,7 +205,7 @@ impl Player {
         let mut variables = self.variables.clone();
         variables.set_all(with);
         let mut teammate = Self::new(&self.context, lead, variables);
-        teammate.leader = Some(identity.run);
+        teammate.lead_run = Some(identity.run);
         self.groups.entry(group).or_default().spawn(teammate.play(scene));
         Ok(())
     }

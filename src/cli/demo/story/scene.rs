@@ -1,8 +1,8 @@
 //! The scenes: what the agents of the demo say and do, as data.
 //!
-//! A file of `scenes/` is NDJSON: each line is one [`Step`]. A line `{"scene":"name"}` begins a further scene of this
-//! name; the lines before the first one are the scene with the name of the file. `{name}` in a string stands for a
-//! variable, as `variables` defines.
+//! A file of `scenes/` is NDJSON. Each line is one [`Step`]: an object with one member, or a string if the step has no
+//! arguments. A line `{"scene":"name"}` begins a further scene of this name; the lines before the first one are the
+//! scene with the name of the file. `{name}` in a string stands for a variable, as `variables` defines.
 
 use super::variables::Variables;
 use crate::cli::demo::actor::PlayError;

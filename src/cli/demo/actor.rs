@@ -23,15 +23,21 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(4);
 pub enum PlayError {
     /// The viewer stopped the run with this control; `None`: the viewer stopped the coordinator.
     Interrupted(Option<Control>),
-    /// The server rejected a fact.
-    Rejected(CliError),
+    /// The server rejected a fact, or a scene has an error.
+    Failed(String),
 }
 
 impl From<CliError> for PlayError {
     fn from(error: CliError) -> Self {
-        Self::Rejected(error)
+        Self::Failed(error.to_string())
     }
 }
+
+/// The event types of a streamed text: of its parts, and of its end.
+pub type Streamed = [&'static str; 2];
+pub const TEXT: Streamed = ["text.delta", "text.final"];
+pub const REASONING: Streamed = ["reasoning.delta", "reasoning.summary"];
+pub const PLAN: Streamed = ["plan.delta", "plan.final"];
 
 /// The viewer's decision.
 pub struct Decision {
@@ -60,7 +66,7 @@ impl Actor {
             ids.extend([("parentSessionId", session.as_str()), ("parentThreadId", &parent_thread)]);
         }
         let producer = context.api.producer(&identity.run, &ids);
-        let inbox = context.router.register(&identity);
+        let inbox = context.router.register(&identity, None);
         let mut actor = Self { context: context.clone(), identity, producer, inbox, messages: 0 };
         actor.publish(&[json!({ "type": "run.started", "payload": started })]).await?;
         Ok(actor)
@@ -69,12 +75,6 @@ impl Actor {
     /// Publishes facts without a pause.
     pub async fn publish(&mut self, facts: &[Value]) -> Result<(), PlayError> {
         Ok(self.producer.publish(facts).await?)
-    }
-
-    /// Publishes one fact, and pauses so that a viewer can see it.
-    pub async fn publish_and_pause(&mut self, fact: Value) -> Result<(), PlayError> {
-        self.publish(&[fact]).await?;
-        self.pause(350).await
     }
 
     /// Waits for this many milliseconds at the speed of the demo, and handles controls meanwhile.
@@ -129,7 +129,7 @@ impl Actor {
     pub async fn request_decision(&mut self, action: &str, agent: Option<&str>, request: Value) -> Result<Decision, PlayError> {
         let agent = agent.unwrap_or(&self.identity.agent).to_owned();
         // Subscribe before the request, so that an immediate answer is not lost.
-        let mut answers = self.context.router.subscribe(&self.identity.run, action);
+        let mut answers = self.context.router.register(&self.identity, Some(action));
         let about = |event_type: &str, payload: Value| json!({ "type": event_type, "actionId": action, "agentId": agent, "payload": payload });
         self.publish(&[about("action.required", request)]).await?;
         let control = match self.wait_for(answers.next()).await {
@@ -162,31 +162,9 @@ impl Actor {
         format!("{}-message-{}", self.identity.run, self.messages)
     }
 
-    /// Streams a text word by word, and ends it with its final.
-    pub async fn stream_text(&mut self, text: &str) -> Result<(), PlayError> {
+    /// Streams a text word by word, and ends it with its final. `agent`: a teammate that works in this run.
+    pub async fn stream(&mut self, event_types: Streamed, agent: Option<&str>, text: &str) -> Result<(), PlayError> {
         let message = self.message();
-        self.stream(["text.delta", "text.final"], &message, None, text).await
-    }
-
-    /// Streams a text as a teammate that works in this run.
-    pub async fn stream_text_as(&mut self, agent: &str, text: &str) -> Result<(), PlayError> {
-        let message = self.message();
-        self.stream(["text.delta", "text.final"], &message, Some(agent), text).await
-    }
-
-    /// Streams reasoning.
-    pub async fn stream_reasoning(&mut self, text: &str) -> Result<(), PlayError> {
-        let message = self.message();
-        self.stream(["reasoning.delta", "reasoning.summary"], &message, None, text).await
-    }
-
-    /// Streams a plan.
-    pub async fn stream_plan(&mut self, text: &str) -> Result<(), PlayError> {
-        let message = self.message();
-        self.stream(["plan.delta", "plan.final"], &message, None, text).await
-    }
-
-    async fn stream(&mut self, event_types: [&str; 2], message: &str, agent: Option<&str>, text: &str) -> Result<(), PlayError> {
         let agent = agent.unwrap_or(&self.identity.agent).to_owned();
         let part = format!("{message}-part");
         let fact = |event_type: &str, text: &str| {

@@ -60,9 +60,11 @@ impl Control {
     }
 }
 
-/// An active run and the sender of its inbox.
-struct ActiveRun {
+/// A run, or one of its actions, that waits for controls.
+struct Receiver {
+    id: u64,
     identity: RunIdentity,
+    action: Option<String>,
     sender: UnboundedSender<Control>,
 }
 
@@ -76,25 +78,25 @@ pub struct ControlRouter {
 
 #[derive(Default)]
 struct Routes {
-    runs: HashMap<String, ActiveRun>,
-    /// The inboxes of pending actions, by run and action.
-    actions: HashMap<(String, String), UnboundedSender<Control>>,
+    receivers: Vec<Receiver>,
+    /// The number of receivers so far, which is the id of the last one.
+    registered: u64,
     /// The queued turns by session: the id of the control, and its text.
     queued: HashMap<String, VecDeque<(String, String)>>,
     /// The runs whose teams were cancelled.
     cancelled: HashSet<String>,
 }
 
-/// The inbox of an active run. Dropping it unregisters the run.
+/// The inbox of a run or an action. Dropping it unregisters the receiver.
 pub struct ControlInbox {
-    run: String,
+    id: u64,
     controls: UnboundedReceiver<Control>,
     routes: Arc<Mutex<Routes>>,
     changed: Arc<Notify>,
 }
 
 impl ControlInbox {
-    /// Receives the next control of the run: `steer`, `interrupt` or `stop`.
+    /// Receives the next control: of a run `steer`, `interrupt` or `stop`, of an action the answer.
     pub async fn next(&mut self) -> Control {
         match self.controls.recv().await {
             Some(control) => control,
@@ -106,54 +108,29 @@ impl ControlInbox {
 
 impl Drop for ControlInbox {
     fn drop(&mut self) {
-        self.routes.lock().runs.remove(&self.run);
+        self.routes.lock().receivers.retain(|receiver| receiver.id != self.id);
         self.changed.notify_waiters();
     }
 }
 
-/// The inbox of a pending action. Dropping it unregisters the action.
-pub struct ActionInbox {
-    key: (String, String),
-    controls: UnboundedReceiver<Control>,
-    routes: Arc<Mutex<Routes>>,
-}
-
-impl ActionInbox {
-    pub async fn next(&mut self) -> Control {
-        match self.controls.recv().await {
-            Some(control) => control,
-            None => std::future::pending().await,
-        }
-    }
-}
-
-impl Drop for ActionInbox {
-    fn drop(&mut self) {
-        self.routes.lock().actions.remove(&self.key);
-    }
-}
-
 impl ControlRouter {
-    /// Registers a run.
-    pub fn register(&self, identity: &RunIdentity) -> ControlInbox {
+    /// Registers a run, or one of its pending actions.
+    pub fn register(&self, identity: &RunIdentity, action: Option<&str>) -> ControlInbox {
         let (sender, controls) = unbounded_channel();
-        self.routes.lock().runs.insert(identity.run.clone(), ActiveRun { identity: identity.clone(), sender });
-        ControlInbox { run: identity.run.clone(), controls, routes: self.routes.clone(), changed: self.changed.clone() }
-    }
-
-    /// Registers a pending action.
-    pub fn subscribe(&self, run: &str, action: &str) -> ActionInbox {
-        let (sender, controls) = unbounded_channel();
-        let key = (run.to_owned(), action.to_owned());
-        self.routes.lock().actions.insert(key.clone(), sender);
-        ActionInbox { key, controls, routes: self.routes.clone() }
+        let mut routes = self.routes.lock();
+        routes.registered += 1;
+        let (id, identity) = (routes.registered, identity.clone());
+        routes.receivers.push(Receiver { id, identity, action: action.map(str::to_owned), sender });
+        ControlInbox { id, controls, routes: self.routes.clone(), changed: self.changed.clone() }
     }
 
     /// Passes a control to its action; returns it if the action is not pending.
     pub fn route_to_action(&self, control: Control) -> Result<(), Control> {
-        let key = (control.text("runId").unwrap_or_default().to_owned(), control.text("actionId").unwrap_or_default().to_owned());
-        match self.routes.lock().actions.get(&key) {
-            Some(sender) => sender.send(control).map_err(|unsent| unsent.0),
+        let routes = self.routes.lock();
+        let (run, action) = (control.text("runId"), control.text("actionId"));
+        let found = routes.receivers.iter().find(|of| of.action.as_deref() == action && Some(&*of.identity.run) == run);
+        match found.filter(|_| action.is_some()) {
+            Some(receiver) => receiver.sender.send(control).map_err(|unsent| unsent.0),
             None => Err(control),
         }
     }
@@ -161,17 +138,12 @@ impl ControlRouter {
     /// Passes a control to the run that it names, or to the run of the named teammate.
     pub fn route_to_run(&self, control: Control) -> Result<(), Control> {
         let (run, agent) = (control.text("runId").unwrap_or_default(), control.text("agentId").unwrap_or_default());
-        let teammates = |active: &&ActiveRun| {
-            active.identity.agent == agent && active.identity.parent.as_ref().is_some_and(|(parent, _)| parent == run)
-        };
         let routes = self.routes.lock();
-        let named = routes.runs.get(run).filter(|active| active.identity.agent == agent);
-        let active = named.or_else(|| routes.runs.values().find(teammates)).filter(|active| !active.sender.is_closed());
-        match active.map(|active| &active.sender) {
-            Some(sender) => {
-                let _ = sender.send(control);
-                Ok(())
-            }
+        let runs =
+            || routes.receivers.iter().map(|of| (of, &of.identity)).filter(|(of, is)| of.action.is_none() && is.agent == agent);
+        let teammate = || runs().find(|(_, is)| is.parent.as_ref().is_some_and(|(parent, _)| parent == run));
+        match runs().find(|(_, is)| is.run == run).or_else(teammate) {
+            Some((receiver, _)) => receiver.sender.send(control).map_err(|unsent| unsent.0),
             None => Err(control),
         }
     }
@@ -184,14 +156,7 @@ impl ControlRouter {
 
     /// Waits until the team of this run is cancelled.
     pub async fn team_cancelled(&self, run: &str) {
-        loop {
-            // Subscribe before the check, so that no change is lost between the two.
-            let changed = self.changed.notified();
-            if self.routes.lock().cancelled.contains(run) {
-                return;
-            }
-            changed.await;
-        }
+        self.wait_until(|routes| routes.cancelled.contains(run)).await;
     }
 
     /// Appends a turn to the queue of its session.
@@ -206,19 +171,25 @@ impl ControlRouter {
 
     /// Waits until the turn is first in its queue and its session is idle, and removes it from the queue.
     pub async fn wait_for_turn(&self, session: &str, id: &str) {
+        self.wait_until(|routes| {
+            let is_busy = routes.receivers.iter().any(|receiver| receiver.identity.session == session);
+            let queue = routes.queued.entry(session.to_owned()).or_default();
+            let is_next = !is_busy && queue.front().is_none_or(|(first, _)| first == id);
+            if is_next {
+                queue.pop_front();
+            }
+            is_next
+        })
+        .await;
+    }
+
+    /// Waits until the check of the routes succeeds.
+    async fn wait_until(&self, mut check: impl FnMut(&mut Routes) -> bool) {
         loop {
             // Subscribe before the check, so that no change is lost between the two.
             let changed = self.changed.notified();
-            {
-                let mut routes = self.routes.lock();
-                let is_busy = routes.runs.values().any(|active| active.identity.session == session);
-                if let Some(queue) = routes.queued.get_mut(session)
-                    && !is_busy
-                    && queue.front().is_none_or(|(first, _)| first == id)
-                {
-                    queue.pop_front();
-                    return;
-                }
+            if check(&mut self.routes.lock()) {
+                return;
             }
             changed.await;
         }

@@ -5,22 +5,18 @@
 //! | `api` | the client of a runtime: it sends facts and claims controls over the public HTTP API |
 //! | `actor` | the producer of one scripted run: publishes facts, requests decisions, handles controls |
 //! | `control_router` | passes a control to the run or the action that waits for it |
-//! | `dispatch` | claims the controls of all agents, and gives each to what handles it |
-//! | `replies` | handles `send`, `queue`, `continue_agent`, `assign` and `export` |
-//! | `changes` | handles `retry`, `stop`, `close`, `request_review`, `rollback`, `edit`, `delegate` and `wait` |
+//! | `controls` | claims the controls of all agents, and handles those that no run waits for |
 //! | `visitor` | `--unattended`: decides in place of the viewer, by the same API as the page |
-//! | `story` | the team and its work |
+//! | `story` | the team and its work: scenes in NDJSON, and their player |
 //! | `recordings` | plays recorded runs of other runtimes |
 //!
-//! To learn how to connect a runtime, read `api`, `actor` and `dispatch`, in this order.
+//! To learn how to connect a runtime, read `api`, `actor` and `controls`, in this order.
 
 mod actor;
 mod api;
-mod changes;
 mod control_router;
-mod dispatch;
+mod controls;
 mod recordings;
-mod replies;
 mod story;
 mod visitor;
 
@@ -96,6 +92,8 @@ pub enum DemoError {
     #[error("cannot create a temporary directory: {0}; free some disk space, or set TMPDIR to another directory")]
     Directory(io::Error),
     #[error(transparent)]
+    Scene(#[from] story::SceneError),
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Serve(#[from] proscenium::serve::Failure),
@@ -113,7 +111,9 @@ struct Context {
     api: Api,
     router: ControlRouter,
     environment: Environment,
+    scenes: story::Scenes,
     speed: f64,
+    is_unattended: bool,
     is_once: bool,
     /// The number of recorded runs so far.
     recorded: AtomicU64,
@@ -179,9 +179,9 @@ pub async fn run(demo: Demo, environment: Environment, stop: impl Future<Output 
 
     // From here on, the producers know only the server's address.
     let api = Api::new(Endpoint::new(url));
-    let Demo { speed, unattended, once: is_once, .. } = demo;
-    let context =
-        Arc::new(Context { api, router: ControlRouter::default(), environment, speed, is_once, recorded: AtomicU64::new(0) });
+    let Demo { speed, unattended: is_unattended, once: is_once, .. } = demo;
+    let (router, scenes, recorded) = (ControlRouter::default(), story::Scenes::load()?, AtomicU64::new(0));
+    let context = Arc::new(Context { api, router, environment, scenes, speed, is_unattended, is_once, recorded });
     let mut producers = JoinSet::new();
     for agent in story::AGENTS.iter().chain([&control_router::DEFAULT_AGENT]) {
         producers.spawn(context.clone().serve_agent(agent));
@@ -192,12 +192,6 @@ pub async fn run(demo: Demo, environment: Environment, stop: impl Future<Output 
     producers.spawn(story::play(context.clone()));
     for errand in story::ERRANDS {
         producers.spawn(story::play_errand(context.clone(), errand));
-        if unattended {
-            producers.spawn(visitor::decide_errand(context.clone(), errand));
-        }
-    }
-    if unattended {
-        producers.spawn(visitor::decide(context.clone()));
     }
     let stop = async {
         stop.await;

@@ -80,7 +80,7 @@ impl Context {
                 if let Err(error) = self.clone().play(&run, source, name, facts).await {
                     tracing::warn!(run, %error, "a recorded run of the demo failed");
                 }
-                self.wait(Pause::new(2500, 1500)).await;
+                self.wait((2500, 1500)).await;
             }
         }
     }
@@ -99,8 +99,8 @@ impl Context {
         self.api.stream(run, &ids, lines).await
     }
 
-    async fn wait(&self, pause: Pause) {
-        self.pause(pause.min_ms + self.random(pause.jitter_ms)).await;
+    async fn wait(&self, (min_ms, jitter_ms): Pause) {
+        self.pause(min_ms + self.random(jitter_ms)).await;
     }
 }
 
@@ -111,37 +111,23 @@ fn title(name: &str, source: &str) -> String {
     format!("{}{rest} ({source})", first.to_uppercase())
 }
 
-/// The length of a pause: a minimum plus a random addition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Pause {
-    min_ms: u64,
-    jitter_ms: u64,
-}
+/// The length of a pause in milliseconds: a minimum, and the maximum of a random addition.
+type Pause = (u64, u64);
 
-impl Pause {
-    const fn new(min_ms: u64, jitter_ms: u64) -> Self {
-        Self { min_ms, jitter_ms }
+/// The time that a person needs for a decision.
+const DECISION: Pause = (3500, 2000);
+
+/// Returns the pause before a fact of this type, in the vocabulary of any source.
+fn pause_before(event_type: &str) -> Pause {
+    match event_type {
+        "activity_snapshot" | "activity_delta" | "tool_progress" | "ACTIVITY_SNAPSHOT" | "ACTIVITY_DELTA" => (180, 140),
+        other if other.ends_with("_delta") || other.ends_with("_CONTENT") || other == "message" => (30, 50),
+        "run_start" | "tool_call_done" | "tool_call_resumed" | "stream_reset" | "tool_end" | "toolExecutionEnd" => (300, 300),
+        "RUN_STARTED" | "TOOL_CALL_RESULT" | "turnStart" | "step_start" | "iterationStart" => (250, 250),
+        // A person had to decide.
+        "tool_start" | "turnGateClosed" => (900, 600),
+        _ => (5, 15),
     }
-
-    /// Returns the pause before a fact of this type, in the vocabulary of any source.
-    fn before(event_type: &str) -> Self {
-        match event_type {
-            "activity_snapshot" | "activity_delta" | "tool_progress" | "ACTIVITY_SNAPSHOT" | "ACTIVITY_DELTA" => {
-                Self::new(180, 140)
-            }
-            other if other.ends_with("_delta") || other.ends_with("_CONTENT") || other == "message" => Self::new(30, 50),
-            "run_start" | "tool_call_done" | "tool_call_resumed" | "stream_reset" | "tool_end" | "toolExecutionEnd" => {
-                Self::new(300, 300)
-            }
-            "RUN_STARTED" | "TOOL_CALL_RESULT" | "turnStart" | "step_start" | "iterationStart" => Self::new(250, 250),
-            // A person had to decide.
-            "tool_start" | "turnGateClosed" => Self::new(900, 600),
-            _ => Self::new(5, 15),
-        }
-    }
-
-    /// The time that a person needs for a decision.
-    const HUMAN: Self = Self::new(3500, 2000);
 }
 
 /// One line to send, and the pause before it.
@@ -166,11 +152,11 @@ fn split_runs(source: &str, recording: &'static [u8]) -> Vec<Vec<Fact>> {
     for line in recording.split_inclusive(|byte| *byte == b'\n') {
         let event: Value = serde_json::from_slice(line).expect("every recorded line is JSON");
         let event_type = type_of(&event);
-        let mut before = Pause::before(event_type);
+        let mut before = pause_before(event_type);
         if runs.is_empty() || STARTS.contains(&event_type) {
             // Only Awaken sends another start event when it continues a suspended run.
             if source == "awaken" && !runs.is_empty() && event["run_id"] == current {
-                before = Pause::HUMAN;
+                before = DECISION;
             } else {
                 runs.push(Vec::new());
             }
@@ -236,7 +222,7 @@ mod tests {
         let runs = split_file("awaken/hitl_approve.ndjson");
         assert_eq!(runs.len(), 1);
         let pauses: Vec<_> = runs[0].iter().map(|fact| fact.before).collect();
-        assert_eq!(pauses.iter().filter(|pause| **pause == Pause::HUMAN).count(), 1);
+        assert_eq!(pauses.iter().filter(|pause| **pause == DECISION).count(), 1);
     }
 
     #[test]

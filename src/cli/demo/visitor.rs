@@ -2,9 +2,8 @@
 //!
 //! It uses the same API as the page: it reads the session and submits controls.
 
-use super::{Context, story};
+use super::Context;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The simulated time for a decision, in milliseconds.
@@ -12,48 +11,30 @@ const DECISION_MS: u64 = 3500;
 /// The interval between two reads of the session.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Answers every pending action of the team's sessions until the demo ends.
-pub(super) async fn decide(context: Arc<Context>) {
-    for round in 1.. {
-        let session = story::session(round);
-        decide_all(&context, &session, &story::run(&session, "release")).await;
-    }
-}
-
-/// Answers every pending action of an errand.
-pub(super) async fn decide_errand(context: Arc<Context>, errand: story::Errand) {
-    decide_all(&context, errand.session, errand.run).await;
-}
-
-/// Answers every pending action of a session until this run of it ends.
-async fn decide_all(context: &Context, session: &str, run: &str) {
-    while !decide_once(context, session, run).await {
+/// Answers every pending action of a session, and never returns.
+pub async fn decide(context: &Context, session: &str) {
+    loop {
+        // The session does not exist before its first fact.
+        let shown = context.api.session(session).await.unwrap_or_default();
+        for action in shown["pendingActions"].as_array().into_iter().flatten() {
+            let content = &action["content"];
+            if content["control"] == "submitted" {
+                continue;
+            }
+            context.pause(DECISION_MS).await;
+            let (run, mut control) = (action["runId"].as_str().unwrap_or_default(), json!({ "actionId": action["activityId"] }));
+            control["control"] = "approve".into();
+            if !content["schema"].is_null() {
+                control["control"] = "answer".into();
+                control["value"] = example(&content["schema"]);
+            }
+            // The viewer may have answered on the page meanwhile.
+            if let Err(error) = context.api.control(run, &control).await {
+                tracing::info!(%error, run, "cannot submit a decision");
+            }
+        }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-}
-
-/// Answers the pending actions of the session; returns whether this run of it has ended.
-async fn decide_once(context: &Context, session: &str, until: &str) -> bool {
-    // The session does not exist before its first fact.
-    let Ok(shown) = context.api.session(session).await else { return false };
-    for action in shown["pendingActions"].as_array().into_iter().flatten() {
-        let content = &action["content"];
-        if content["control"] == "submitted" {
-            continue;
-        }
-        context.pause(DECISION_MS).await;
-        let (run, mut control) = (action["runId"].as_str().unwrap_or_default(), json!({ "actionId": action["activityId"] }));
-        control["control"] = "approve".into();
-        if !content["schema"].is_null() {
-            control["control"] = "answer".into();
-            control["value"] = example(&content["schema"]);
-        }
-        // The viewer may have answered on the page meanwhile.
-        if let Err(error) = context.api.control(run, &control).await {
-            tracing::info!(%error, run, "cannot submit a decision");
-        }
-    }
-    shown["runs"].as_array().is_some_and(|runs| runs.iter().any(|run| run["runId"] == until && story::is_over(run)))
 }
 
 /// Returns a value that the schema accepts.

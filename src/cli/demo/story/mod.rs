@@ -10,28 +10,25 @@
 //!              └─ publisher    asks the viewer for approval; each answer has its own end of the story
 //! ```
 //!
-//! `errands` plays small sessions beside it, some of which wait for the viewer.
+//! Small sessions play once beside it, the errands. Some of them wait for the viewer, one works for minutes, and one
+//! fails. They give the list of sessions and the inbox more than one entry.
 //!
 //! An agent with its own work has its own run, in a child session of the coordinator's session. Facts about the team
 //! are in the coordinator's run.
+//!
+//! What each agent does is data: `scenes/*.ndjson`, one step per line. `scene` defines the steps, `variables` what
+//! `{name}` stands for in them, and `player` carries them out.
 
-mod artifacts;
-mod beside;
-mod errands;
-pub(super) mod facts;
-mod lead;
-mod publisher;
-mod research;
-mod review;
-mod writer;
+mod player;
+mod scene;
+mod variables;
 
-pub(super) use errands::{ERRANDS, Errand, play as play_errand};
+pub use player::Player;
+pub use scene::{SceneError, Scenes};
+pub use variables::Variables;
 
-use super::Context;
-use super::actor::{Actor, PlayError};
-use super::api::Producer;
-use super::control_router::RunIdentity;
-use serde_json::{Value, json};
+use super::{Context, visitor};
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,42 +36,35 @@ use std::time::Duration;
 ///
 /// They include the profiler, whose process has died, and the translator, which is remote: the coordinator claims for
 /// them.
-pub(super) const AGENTS: &[&str] =
-    &["coordinator", "researcher", "writer", "publisher", "link-watch", "editor", "profiler", "translator", errands::AGENT];
+pub const AGENTS: &[&str] =
+    &["coordinator", "researcher", "writer", "publisher", "link-watch", "editor", "profiler", "translator", "operator"];
 
 /// The first run of the coordinator.
-pub(super) const FIRST_RUN: &str = "demo-1-release";
+pub const FIRST_RUN: &str = "demo-1-release";
 
-/// The product of the release notes.
-const PRODUCT: &str = "Aurora 4.2";
-const TEAM: &str = "release-team";
+/// The errands: their scenes, sessions and runs.
+pub const ERRANDS: [[&str; 3]; 5] = [
+    ["errand-benchmark", "demo-benchmark", "demo-nightly-benchmark"],
+    ["errand-index", "demo-index", "demo-upgrade-index"],
+    ["errand-triage", "demo-triage", "demo-triage-issues"],
+    ["errand-digest", "demo-digest", "demo-support-digest"],
+    ["errand-keys", "demo-keys", "demo-rotate-keys"],
+];
 
 /// The pause between two rounds of the story, in milliseconds at speed 1, and its real minimum.
 const ROUND_PAUSE_MS: u64 = 30_000;
 const ROUND_PAUSE_MIN: Duration = Duration::from_secs(3);
 
-/// Returns the coordinator's session in this round.
-pub(super) fn session(round: u64) -> String {
-    format!("demo-{round}")
-}
-
-/// Returns the id of a run in a session.
-pub(super) fn run(session: &str, name: &str) -> String {
-    format!("{session}-{name}")
-}
-
 /// Returns whether a run has ended, by the server's summary.
-pub(super) fn is_over(run: &Value) -> bool {
+pub fn is_over(run: &Value) -> bool {
     matches!(run["status"].as_str(), Some("completed" | "failed" | "cancelled" | "interrupted"))
 }
 
 /// Plays the story once, or repeatedly.
-pub(super) async fn play(context: Arc<Context>) {
+pub async fn play(context: Arc<Context>) {
     for round in 1.. {
-        match lead::play_round(&context, &session(round)).await {
-            Ok(()) | Err(PlayError::Interrupted(_)) => {}
-            Err(PlayError::Rejected(error)) => tracing::warn!(%error, round, "the story failed"),
-        }
+        let session = format!("demo-{round}");
+        play_scene(&context, "coordinator", &session, &format!("{session}-release")).await;
         if context.is_once {
             return;
         }
@@ -83,60 +73,19 @@ pub(super) async fn play(context: Arc<Context>) {
     }
 }
 
-/// A working teammate: its own run, and a producer of the coordinator's run.
-struct Teammate {
-    actor: Actor,
-    /// A further producer of the coordinator's run.
-    ///
-    /// A run may have several; the server keeps the order of each.
-    lead: Producer,
-    agent: &'static str,
-    task: &'static str,
+/// Plays one errand to its end.
+pub async fn play_errand(context: Arc<Context>, [scene, session, run]: [&'static str; 3]) {
+    play_scene(&context, scene, session, run).await;
 }
 
-impl Teammate {
-    /// Starts a teammate's run in its own session.
-    async fn begin(
-        context: &Arc<Context>,
-        session: &str,
-        agent: &'static str,
-        name: &str,
-        task: &'static str,
-    ) -> Result<Self, PlayError> {
-        let own = format!("{session}-{agent}");
-        let lead = lead_producer(context, session);
-        let parent = Some((run(session, "release"), session.to_owned()));
-        let identity = RunIdentity { run: run(session, name), session: own, agent: agent.into(), parent };
-        let actor = Actor::begin(context, identity, json!({ "parentRunId": run(session, "release"), "taskId": task })).await?;
-        Ok(Self { actor, lead, agent, task })
+/// Plays a scene to its end, with the decisions of the viewer if the demo is unattended.
+async fn play_scene(context: &Arc<Context>, scene: &'static str, session: &str, run: &str) {
+    let mut variables = Variables::default();
+    variables.set("session", session.into());
+    variables.set("run", run.into());
+    let player = Player::new(context, context.api.producer(run, &[("sessionId", session)]), variables);
+    tokio::select! {
+        () = player.play_logged(scene) => {}
+        () = visitor::decide(context, session), if context.is_unattended => {}
     }
-
-    /// Publishes facts in the coordinator's run.
-    async fn publish_to_lead(&mut self, facts: &[Value]) -> Result<(), PlayError> {
-        Ok(self.lead.publish(facts).await?)
-    }
-
-    /// Publishes the teammate's status in the coordinator's run.
-    async fn report_status(&mut self, status: &str, message: &str) -> Result<(), PlayError> {
-        let fact = facts::agent_status(self.agent, status, message);
-        self.publish_to_lead(&[fact]).await
-    }
-
-    /// Ends the run, and reports the result or the interruption.
-    async fn end(mut self, played: Result<Value, PlayError>) -> Result<(), PlayError> {
-        let (agent, task, run) = (self.agent, self.task, self.actor.identity.run.clone());
-        match self.actor.end(played).await {
-            Ok(report) => Ok(self.lead.publish(&facts::completed(agent, task, report)).await?),
-            Err(PlayError::Interrupted(control)) => {
-                self.lead.publish(&facts::stopped(agent, task, &run)).await?;
-                Err(PlayError::Interrupted(control))
-            }
-            Err(rejected) => Err(rejected),
-        }
-    }
-}
-
-/// Creates a further producer of the coordinator's run.
-fn lead_producer(context: &Arc<Context>, session: &str) -> Producer {
-    context.api.producer(&run(session, "release"), &[("sessionId", session)])
 }

@@ -1,7 +1,8 @@
 //! A run in another client's format as items with positions, for answers that a client asks for one by one.
 //!
-//! The events are those of the format's stream of every change, so they depend only on the log. An item counts once all
-//! events of its envelope are there: the position after it is that envelope's cursor.
+//! The events are those of the format's stream of every change. They depend only on the log, but for a snapshot that AG-UI
+//! needs in between: it has the state of the time of the read. An item counts once all events of its envelope are there:
+//! the position after it is that envelope's cursor.
 
 use super::counted::{compacted, is_compacted};
 use super::view::Format;

@@ -307,6 +307,35 @@ async fn a_stopping_server_is_unready_at_once_and_ends_streams_during_the_drain(
 }
 
 #[tokio::test]
+async fn a_stopping_server_with_one_worker_ends_idle_streams_of_every_kind() {
+    let dir = tempfile::tempdir().unwrap();
+    // Longer than the pause between two looks at the streams, so that some of them are to end later than a look.
+    let mut server = Process::start_with(dir.path(), &["--drain-ms", "2000", "--workers", "1"]);
+    let client = Client::new(server.at);
+    for run in ["r", "q"] {
+        client.append(run, &[json!({"type": "run.started", "sessionId": "s"})]).await;
+    }
+    let mut streams = Vec::new();
+    let paths = [
+        "/v1/runs/r/stream",
+        "/v1/runs/r/stream?format=ag-ui",
+        "/v1/sessions/s/stream",
+        "/v1/stream?runs=r,q",
+        "/v1/lists/stream?runs=true",
+    ];
+    for path in paths.iter().cycle().take(8 * paths.len()) {
+        let mut stream = client.open(Transport::Raw, path, None).await;
+        stream.wait_until_open().await;
+        streams.push(stream);
+    }
+    server.terminate();
+    for stream in &mut streams {
+        stream.read_to_end().await;
+    }
+    assert!(server.wait().success(), "a requested stop exits with success");
+}
+
+#[tokio::test]
 async fn a_server_that_is_asked_to_stop_during_its_start_stops() {
     let dir = tempfile::tempdir().unwrap();
     // A NATS server that says nothing, so that the start waits.

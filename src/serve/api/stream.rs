@@ -191,8 +191,13 @@ impl Stream {
     }
 
     /// Like [`Self::next`], for a stream that was [`TryNext::Busy`]: it may be idle, or over if it is still busy.
+    ///
+    /// A stream that must end is never idle: it waits for its end, or for frames until then.
     pub async fn advance(&mut self) -> TryNext {
-        self.next_by(AnyReader::advance).await
+        match self.must_end() {
+            true => self.next().await.map_or(TryNext::Busy, TryNext::Frames),
+            false => self.next_by(AnyReader::advance).await,
+        }
     }
 
     async fn next_by(&mut self, read: impl AsyncFnOnce(&mut AnyReader) -> Result<TryNext, StoreError>) -> TryNext {

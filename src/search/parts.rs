@@ -170,7 +170,9 @@ impl PartReader {
     }
 
     fn read_view(&mut self, sequence: Sequence, view: &[u8], audiences: AudienceSet, out: &mut Vec<TextPart>) {
-        let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(view) else { return };
+        // Checked as a whole, because the reader of JSON would check each of its strings alone.
+        let Ok(view) = std::str::from_utf8(view) else { return };
+        let Ok(envelope) = serde_json::from_str::<Envelope<'_>>(view) else { return };
         let Envelope { event_type, message_id: Text(message_id), part_id: Text(part_id), payload, text, title } = envelope;
         let Payload { text: inner, withheld, title: inner_title, source_title, message, reason, description, messages, error } =
             payload;

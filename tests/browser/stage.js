@@ -4,9 +4,9 @@
  * A proxy (the front) serves the fixtures, which are not in the binary, and the workbench's modules, with the page's
  * content security policy. It forwards everything else to the server.
  *
- * PROSCENIUM_BIN names the binary (default target/debug/proscenium), CHROMIUM_BIN the browser (default
- * /usr/bin/chromium). With PROSCENIUM_JITTER_MS (tests/jitter.mjs) the front delays everything by a random time.
- * Tests wait for conditions; none depends on the speed of the machine.
+ * PROSCENIUM_BIN names the binary (default target/debug/proscenium), CHROMIUM_BIN the browser (default: those of
+ * Debian). With PROSCENIUM_JITTER_MS (tests/jitter.mjs) the front delays everything by a random time. Tests wait for
+ * conditions; none depends on the speed of the machine.
  */
 
 import assert from "node:assert/strict";
@@ -28,7 +28,8 @@ const require = createRequire(new URL("../../web-demo/package.json", import.meta
 const { chromium } = require("playwright-core");
 
 export const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../target/debug/proscenium", import.meta.url));
-const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
+/** Chromium, and its build without windows, which takes two thirds of the processor time. */
+export const [CHROMIUM, HEADLESS_CHROMIUM] = ["chromium", "chromium-headless-shell"].map((name) => process.env.CHROMIUM_BIN ?? `/usr/bin/${name}`);
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 export { limit };
 
@@ -41,6 +42,9 @@ const ROOTS = { "/assets/": new URL("../../web-demo/", import.meta.url), "/fixtu
 export const axe = () => readFile(require.resolve("axe-core/axe.min.js"), "utf8");
 
 export class Stage {
+  /** The browser of the stages that are opened from now on. */
+  static chromium = HEADLESS_CHROMIUM;
+
   /** Returns the promise for which the answer to a request waits, if any. @type {((asked: { method: string, url: string }) => Promise<void> | undefined) | undefined} */
   holds;
 
@@ -74,7 +78,7 @@ export class Stage {
     stage.url = url;
     stage.front = await front(() => Number(new URL(stage.url).port), (asked) => stage.holds?.(asked));
     stage.profile = await mkdtemp(join(tmpdir(), "proscenium-stage-"));
-    stage.browser = await chromium.launchPersistentContext(stage.profile, { executablePath: BROWSER, args: FLAGS, viewport: { width: 1280, height: 900 } });
+    stage.browser = await chromium.launchPersistentContext(stage.profile, { executablePath: Stage.chromium, args: FLAGS, viewport: { width: 1280, height: 900 } });
     stage.browser.setDefaultTimeout(DEADLINE);
     return stage;
   }
@@ -249,7 +253,7 @@ async function serveFile(prefix, path, answer) {
   try {
     if (name.startsWith("..")) throw new Error("outside");
     const body = await readFile(new URL(name, ROOTS[prefix]));
-    answer.writeHead(200, { "content-type": KINDS[extname(name)] ?? "text/plain", "content-security-policy": POLICY, "cache-control": "no-store" });
+    answer.writeHead(200, { "content-type": KINDS[extname(name)] ?? "text/plain", "content-security-policy": POLICY, "cache-control": "max-age=3600" });
     answer.end(body);
   } catch {
     answer.writeHead(404).end();

@@ -27,6 +27,8 @@ pub struct Plan {
     pub runs: usize,
     /// Whether each request has a token.
     pub has_tokens: bool,
+    /// Whether ended runs are compacted.
+    pub compacts: bool,
     /// The feed's ring, in bytes, and its tick, in milliseconds.
     pub ring_bytes: u64,
     pub tick_ms: u64,
@@ -147,9 +149,14 @@ pub fn of_seed(seed: u64) -> (Plan, Vec<Timed>) {
     let mut chance = Chance::new(seed, 1);
     let runs = chance.in_range(1..4) as usize;
     let has_tokens = chance.once_in(2);
+    let compacts = Chance::new(seed, 6).once_in(3);
     let (mut producers, mut questions) = (Vec::new(), Vec::new());
     for run in 0..runs {
-        producers.push(main_producer(&mut chance, run, has_tokens, &mut questions));
+        let mut main = main_producer(&mut chance, run, has_tokens, &mut questions);
+        if compacts {
+            add_whole_texts(&mut main);
+        }
+        producers.push(main);
         if chance.once_in(2) {
             let name = format!("r{run}.side");
             let count = chance.in_range(2..12);
@@ -167,7 +174,7 @@ pub fn of_seed(seed: u64) -> (Plan, Vec<Timed>) {
     let ring_bytes = *chance.pick(&[1 << 10, 4 << 10, 256 << 10]);
     let tick_ms = *chance.pick(&[0, 1, 8, 50]);
     let clients = clients(&mut Chance::new(seed, 5), runs as u64);
-    let plan = Plan { seed, producers, readers, clients, questions, runs, has_tokens, ring_bytes, tick_ms };
+    let plan = Plan { seed, producers, readers, clients, questions, runs, has_tokens, compacts, ring_bytes, tick_ms };
     let steps = schedule(&mut chance, &plan);
     (plan, steps)
 }
@@ -222,6 +229,22 @@ fn main_producer(chance: &mut Chance, run: usize, has_tokens: bool, questions: &
     let n = facts.len() as u64;
     facts.push(plain(n, 0, json!({"type": "run.finished"})));
     ProducerPlan { run, name, is_numbered: true, facts }
+}
+
+/// Repeats the whole text of each message at its end, so that a compaction may remove its chunks.
+fn add_whole_texts(producer: &mut ProducerPlan) {
+    for (audience, audience_name) in AUDIENCES.iter().enumerate() {
+        let message = format!("{}-{audience_name}", producer.name);
+        let chunks = producer.facts.iter().filter(|one| one.fact["messageId"] == message.as_str());
+        let text: String = chunks.filter_map(|one| one.fact["payload"]["text"].as_str()).collect();
+        if !text.is_empty() {
+            let token = format!("<{}.whole{audience}>", producer.name);
+            let fact = json!({"type": "text.final", "messageId": message, "audience": audience_name,
+                "payload": {"text": text, "note": token}});
+            let end = producer.facts.len() - 1;
+            producer.facts.insert(end, FactPlan { token, audience, fact });
+        }
+    }
 }
 
 /// A question, and the payload of the fact that asks it.

@@ -59,4 +59,6 @@ pub const FAULTS: &[Fault] = &[
     fault(49, "two approvals of one person count as two", 60),
     fault(50, "a rule that has decided is not counted as done", 60),
     fault(51, "the deadlines of a run are forgotten in a restart", 20),
+    fault(52, "a compaction removes what an activity needs", 20),
+    fault(53, "the chain goes on after removed rows from the first of them", 20),
 ];

@@ -34,6 +34,9 @@ const FAILURES_WITHIN_MS: u64 = 1000;
 const RULES_WITHIN_MS: u64 = 12_000;
 /// A time after the last deadline of a question, in milliseconds.
 const LAST_DEADLINE_MS: u64 = 32_000;
+/// The time from the end of a run to its compaction, and the time within which all ended runs are compacted.
+const COMPACTED_AFTER: Duration = Duration::from_secs(1);
+const COMPACTED_WITHIN: Duration = Duration::from_secs(5);
 /// The time between two looks at what has to come about.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// What came of a simulation.
@@ -167,6 +170,7 @@ fn server(plan: &Plan, disk: &Arc<Disk>) -> Result<Server, proscenium::log::Stor
     let rules = WaitRules::new(rules, |name| name == "pager", plan.has_tokens).expect("the rules are valid");
     let keys = AuthConfig { key: Some(SECRET_FILE.into()), service: "proscenium".into(), ..AuthConfig::default() };
     let keys = plan.has_tokens.then(|| Authenticator::open(keys, Environment::SYSTEM).expect("the secret is valid")).flatten();
+    let server = server.with_compaction(plan.compacts.then_some(COMPACTED_AFTER));
     Ok(server.with_waits(rules).with_signing_key(signing_key()).with_auth(keys, Origins::default()))
 }
 
@@ -263,10 +267,22 @@ async fn settle(world: &Rc<World>) {
         }
     }
     all().for_each(|(n, producer)| producer.allowed.set(world.plan.producers[n].facts.len()));
-    world.readers.iter().for_each(|reader| reader.is_open.set(true));
+    // Some readers come back to compacted runs.
+    for (reader, n) in world.readers.iter().zip(0..) {
+        let comes_late = world.plan.compacts && n % 2 == 1;
+        reader.is_open.set(!comes_late);
+        if comes_late {
+            reader.cut.notify_one();
+        }
+    }
     world.changed.notify_waiters();
     let is_sent = |(n, of): (usize, &crate::world::Producer)| of.next.get() >= world.plan.producers[n].facts.len();
     await_that(world, "all runs are ended", || all().all(|one| one.1.is_refused.get() || is_sent(one))).await;
+    if world.plan.compacts {
+        sleep(COMPACTED_WITHIN).await;
+        world.readers.iter().for_each(|reader| reader.is_open.set(true));
+        world.changed.notify_waiters();
+    }
     // What was on its way when a run was erased may begin it again, without an end.
     let mut begun_again = HashSet::new();
     for run in 0..world.plan.runs {
@@ -311,11 +327,11 @@ async fn check(world: &Rc<World>, runs: &[String]) {
             };
             *of_audience = found;
         }
-        world.model.borrow_mut().check_run(run, &events);
+        let state = world.get(&format!("/v1/runs/{run}?audience=internal")).await.unwrap_or_default();
+        world.model.borrow_mut().check_run(run, &events, state["compacted"] == true);
         let (listed, record) = (listed(world, run, "controls", "after").await, listed(world, run, "decisions", "cursor").await);
         world.model.borrow_mut().check_controls(run, &listed, &record);
         world.model.borrow_mut().check_waits(run, &events[2]);
-        let state = world.get(&format!("/v1/runs/{run}?audience=internal")).await.unwrap_or_default();
         if state["status"] != "completed" {
             world.violation(format!("{run} was ended, and is {state}"));
         }

@@ -5,7 +5,7 @@ use crate::client::{Answer, Cut, Events, send};
 use crate::dialects::DialectClient;
 use crate::disk::Disk;
 use crate::model::{Model, Picture};
-use crate::plan::{AUDIENCES, BEGIN_MS, Plan, Timed, Wait, run_name};
+use crate::plan::{AUDIENCES, BEGIN_MS, FactPlan, Plan, Timed, Wait, run_name};
 use futures_util::{SinkExt, StreamExt};
 use http::Request;
 use proscenium::auth::keys::TokenSigner;
@@ -123,7 +123,13 @@ impl World {
                 is_open: Cell::new(false),
                 stall_ms: Cell::new(0),
                 cursor: RefCell::default(),
-                picture: RefCell::new(Picture { name, audience: of.audience, is_events: of.is_events, ..Picture::default() }),
+                picture: RefCell::new(Picture {
+                    name,
+                    audience: of.audience,
+                    is_events: of.is_events,
+                    may_be_compacted: plan.compacts,
+                    ..Picture::default()
+                }),
                 cut: Notify::new(),
                 has_ended: Cell::new(false),
             }
@@ -585,10 +591,10 @@ impl World {
         let (number, producer) = (*next, format!("{run}.worker"));
         *next += 1;
         let token = format!("<{producer}.{number}>");
-        self.model.borrow_mut().add(run, &producer, number, 0, &token);
         let outcome = if control == "approve" { "approved" } else { "rejected" };
         let fact = json!({"type": "action.resolved", "actionId": action, "audience": "user",
             "payload": {"outcome": outcome, "note": token}});
+        self.model.borrow_mut().add(run, &producer, number, &FactPlan { token, audience: 0, fact: fact.clone() });
         self.worker.reports.borrow_mut().insert(id.to_owned(), (number, fact.clone()));
         (number, fact)
     }

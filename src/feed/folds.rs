@@ -47,8 +47,8 @@ const PAGE: Limit = Limit { rows: 2048, bytes: 1024 * 1024 };
 /// # Errors
 /// [`StoreError`] from the store.
 pub async fn at(logs: &Logs, log: &Arc<Log>, epoch: Epoch, audience: Audience, at: Sequence) -> Result<View, StoreError> {
-    let log = log.clone();
-    logs.work(move |store| fold_to(store, &log, epoch, audience, at)).await
+    let of = log.clone();
+    logs.work_on(&[log], move |store| fold_to(store, &of, epoch, audience, at)).await
 }
 
 /// The activities of several logs, each at its own sequence, in the order of the logs.
@@ -60,11 +60,12 @@ pub(super) async fn at_all(
     if of.is_empty() {
         return Ok(Vec::new());
     }
-    logs.work(move |store| of.iter().map(|(log, epoch, at)| fold_to(store, log, *epoch, audience, *at)).collect()).await
+    let all: Vec<_> = of.iter().map(|(log, ..)| log.clone()).collect();
+    let all: Vec<_> = all.iter().collect();
+    logs.work_on(&all, move |store| of.iter().map(|(log, epoch, at)| fold_to(store, log, *epoch, audience, *at)).collect()).await
 }
 
 fn fold_to(store: &dyn Store, log: &Log, epoch: Epoch, audience: Audience, at: Sequence) -> Result<View, StoreError> {
-    let _still = log.lock_history();
     let saved = nearest(store, &log.id, epoch, audience, at)?;
     let mut view = restore_or_new(&log.id, audience, saved.as_deref());
     for_each_row(store, &log.id, epoch, view.through, at, |row| fold_row(&mut view, row))?;
@@ -76,10 +77,9 @@ fn fold_to(store: &dyn Store, log: &Log, epoch: Epoch, audience: Audience, at: S
 /// # Errors
 /// [`StoreError`] from the store.
 pub async fn catch_up(logs: &Logs, log: &Arc<Log>, epoch: Epoch, mut view: View) -> Result<View, StoreError> {
-    let log = log.clone();
-    logs.work(move |store| {
-        let _still = log.lock_history();
-        for_each_row(store, &log.id, epoch, view.through, Sequence::MAX, |row| fold_row(&mut view, row))?;
+    let id = log.id.clone();
+    logs.work_on(&[log], move |store| {
+        for_each_row(store, &id, epoch, view.through, Sequence::MAX, |row| fold_row(&mut view, row))?;
         Ok(view)
     })
     .await
@@ -248,11 +248,7 @@ pub async fn make_checkpoints_of_grown(logs: Arc<Logs>, mut grown: tokio::sync::
         loop {
             let epoch = log.tail().epoch;
             let begun = tokio::time::Instant::now();
-            let made = logs.work({
-                let (log, logs) = (log.clone(), logs.clone());
-                move |store| make_checkpoints(store, &log, &logs.counts().checkpoints)
-            });
-            let due = made.await.unwrap_or_else(|error| {
+            let due = make_checkpoints(&logs, &log).await.unwrap_or_else(|error| {
                 // Readers work without checkpoints, and a failure of the store stops the server elsewhere.
                 tracing::warn!(%error, log = %log.id, "a checkpoint failed");
                 log.tail().last.plus(ROWS_BETWEEN)
@@ -271,8 +267,12 @@ pub async fn make_checkpoints_of_grown(logs: Arc<Logs>, mut grown: tokio::sync::
 /// Makes the next checkpoint for every audience if the log has grown enough.
 ///
 /// Returns the sequence of the next attempt, which the log may have reached.
-pub(super) fn make_checkpoints(store: &dyn Store, log: &Log, saved_count: &Counter) -> Result<Sequence, StoreError> {
-    let _still = log.lock_history();
+pub(super) async fn make_checkpoints(logs: &Arc<Logs>, log: &Arc<Log>) -> Result<Sequence, StoreError> {
+    let (of, counts) = (log.clone(), logs.clone());
+    logs.work_on(&[log], move |store| checkpoints_of(store, &of, &counts.counts().checkpoints)).await
+}
+
+fn checkpoints_of(store: &dyn Store, log: &Log, saved_count: &Counter) -> Result<Sequence, StoreError> {
     let tail = log.tail();
     let Some(epoch) = tail.epoch else { return Ok(Sequence(ROWS_BETWEEN)) };
     let mut saved: [SavedView; 3] = [const { None }; 3];

@@ -278,8 +278,7 @@ impl Feed {
         }
         let mut due = Sequence::NONE;
         while due <= log.tail().last {
-            let (log, logs) = (log.clone(), self.logs.clone());
-            due = self.logs.work(move |store| folds::make_checkpoints(store, &log, &logs.counts().checkpoints)).await?;
+            due = folds::make_checkpoints(&self.logs, &log).await?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::log::journal::MemoryJournal;
 use crate::log::memory::MemoryStore;
 use crate::log::row::Row;
 use crate::log::server_state::EntryChange;
-use crate::log::{Append, META, Store};
+use crate::log::{Append, META};
 use crate::model::{Audience, Epoch, RunId, Sequence, SessionId};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -127,11 +127,7 @@ async fn a_log_that_has_grown_by_much_gets_several_checkpoints_one_after_the_oth
         let kind = Audience::Internal.index() as u8;
         logs.checkpoint(&log.id, Epoch::from_random(1), kind, Sequence(at)).await.unwrap().map(|(made_at, _)| made_at)
     };
-    let make = {
-        let (log, logs) = (log.clone(), logs.clone());
-        move |store: &dyn Store| folds::make_checkpoints(store, &log, &logs.counts().checkpoints)
-    };
-    let due = logs.work(make).await.unwrap();
+    let due = folds::make_checkpoints(&logs, &log).await.unwrap();
     assert!(due <= log.tail().last, "the next one is due at once: {due}");
     assert_eq!(made(70_000).await, Some(Sequence(65_536)));
     // The rest, as after a compaction.
@@ -158,12 +154,7 @@ async fn the_last_envelope_before_a_position_is_the_same_with_and_without_a_chec
         found
     };
     let without = found().await;
-    logs.work({
-        let (log, logs) = (log.clone(), logs.clone());
-        move |store| folds::make_checkpoints(store, &log, &logs.counts().checkpoints)
-    })
-    .await
-    .unwrap();
+    folds::make_checkpoints(&logs, &log).await.unwrap();
     let kind = folds::last_seen_kind(Audience::Internal);
     let saved = logs.checkpoint(&log.id, Epoch::from_random(1), kind, Sequence::MAX).await.unwrap();
     assert_eq!((saved.unwrap().0, found().await), (Sequence(3000), without));

@@ -84,7 +84,7 @@ impl Ingest {
     pub async fn compact(&self, id: &LogId, found: &Tail, plan: CompactionPlan) -> Result<bool, StoreError> {
         let Some(epoch) = found.epoch else { return Ok(false) };
         // Before the writer is retired: later deliveries wait for a new one, and must not wait for readers.
-        let turn = self.core.logs.begin_rewrite(&self.core.logs.log(id).await?).await;
+        let turn = self.core.logs.log(id).await?.lock_for_rewrite().await;
         let (_retired_writer, mut commit, mut summary) = {
             let (slot, mut writer) = self.writer(id).await?;
             let stand = |summary: &Summary| (summary.last_sequence, summary.compacted, summary.extension.archived_through);

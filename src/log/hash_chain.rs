@@ -316,7 +316,12 @@ fn hash_of(bytes: &[u8]) -> Hash {
 pub fn add_removed(ranges: &mut Vec<RemovedRange>, sequence: Sequence, (before, after): (Option<Hash>, Option<Hash>)) {
     let (Some(before), Some(after)) = (before, after) else { return };
     match ranges.last_mut() {
-        Some(range) if range.last.next() == sequence => (range.last, range.after) = (sequence, after),
+        Some(range) if range.last.next() == sequence => {
+            range.last = sequence;
+            if !sabotage::is(53) {
+                range.after = after;
+            }
+        }
         _ => ranges.push(RemovedRange { first: sequence, last: sequence, before, after }),
     }
 }

@@ -326,6 +326,8 @@ struct Check<'k> {
     value: Option<Hash>,
     /// The chain's value after its last row.
     head_value: Option<Hash>,
+    /// The removed rows among which the row of the head that the caller kept was.
+    kept_head_removed: Option<(u64, u64)>,
     verified: Verified,
     is_complete: bool,
 }
@@ -350,7 +352,7 @@ impl<'k> Check<'k> {
             signatures_checked: false,
             kept_head_checked: false,
         };
-        Self { known, begin: None, at: 0, value: None, head_value: None, verified, is_complete: false }
+        Self { known, begin: None, at: 0, value: None, head_value: None, kept_head_removed: None, verified, is_complete: false }
     }
 
     fn add(&mut self, line: u64, what: What, digest: &blake3::Hasher) -> Result<(), VerifyError> {
@@ -404,6 +406,11 @@ impl<'k> Check<'k> {
                 }
                 if before.is_none() && after.is_some() {
                     return Err(row(first, "the removed rows that begin here are outside of the chain"));
+                }
+                // The chain has a value for the last of them alone.
+                let has_head = |head: &SignedHead| self.value.is_some() && (first..last).contains(&head.sequence);
+                if self.known.head.as_ref().is_some_and(has_head) {
+                    self.kept_head_removed = Some((first, last));
                 }
                 self.value = after.map(|after| after.0);
                 self.verified.removed += rows;
@@ -487,7 +494,17 @@ impl<'k> Check<'k> {
             return Err((None, "the lines before are not those that the digest is of".into()));
         }
         if let Some(kept) = self.known.head.as_ref().filter(|_| !self.verified.kept_head_checked) {
-            return Err((None, format!("the head that was kept is of row {}, where the export has no chain", kept.sequence)));
+            let row = kept.sequence;
+            return Err((
+                None,
+                match self.kept_head_removed {
+                    Some((first, last)) => format!(
+                        "the head that was kept is of row {row}, and a compaction removed the rows {first} to {last}, so nothing \
+                         can be compared with it; the head of a run's end stays comparable"
+                    ),
+                    None => format!("the head that was kept is of row {row}, where the export has no chain"),
+                },
+            ));
         }
         let head = end.head.as_ref();
         match (head, begin.chain) {
@@ -573,6 +590,16 @@ mod tests {
 
     /// Exports the rows that `keep` says, and verifies the export.
     fn verified(rows: &[Row], record: ChainRecord, keep: impl Fn(u64) -> bool) -> Result<Verified, VerifyError> {
+        verified_with(None, rows, record, keep)
+    }
+
+    /// The same, with a head that was kept.
+    fn verified_with(
+        head: Option<SignedHead>,
+        rows: &[Row],
+        record: ChainRecord,
+        keep: impl Fn(u64) -> bool,
+    ) -> Result<Verified, VerifyError> {
         let (mut out, key) = (Vec::new(), SigningKey::generate(Environment::SYSTEM));
         let until = rows.last().unwrap().sequence();
         let mut writer = ProofWriter::begin(run(), epoch(), Audience::Internal, until, Some(record), &mut out);
@@ -580,7 +607,8 @@ mod tests {
             writer.row(row, row.view(Audience::Internal), &mut out);
         }
         writer.end(&key, jiff::Timestamp::UNIX_EPOCH, &mut out);
-        verify(&out[..], &Known { keys: Some(vec![key.public_key()]), head: None })
+        let keys = head.is_none().then(|| vec![key.public_key()]);
+        verify(&out[..], &Known { keys, head })
     }
 
     fn counts(verified: &Verified) -> [u64; 3] {
@@ -621,6 +649,27 @@ mod tests {
         let gone = [4, 5, 6, 7, 8, 9, 19, 20, 21, 22];
         let verified = verified(&rows, record(state), |n| !gone.contains(&n)).unwrap();
         assert_eq!(counts(&verified), [17, 3, 10]);
+    }
+
+    #[test]
+    fn a_kept_head_fits_at_the_end_of_removed_rows_and_names_them_within() {
+        let (rows, mut state) = log(0, 30);
+        let chain = record(state.clone());
+        let (mut ranges, mut walk) = (Vec::<RemovedRange>::new(), hash_chain::ChainWalk::new(&run(), epoch(), &chain));
+        for row in &rows {
+            let ends = walk.row(row);
+            if (11..=14).contains(&row.sequence().0) {
+                add_removed(&mut ranges, row.sequence(), ends);
+            }
+        }
+        state.extend(removed_entry(&ranges));
+        let later = |last: usize| {
+            let earlier = verified(&rows[..last], record(log(0, last as u64).1), |_| true).unwrap();
+            verified_with(earlier.head, &rows, record(state.clone()), |n| !(11..=14).contains(&n))
+        };
+        assert!(later(10).unwrap().kept_head_checked && later(14).unwrap().kept_head_checked);
+        let error = later(12).unwrap_err().to_string();
+        assert!(error.contains("of row 12, and a compaction removed the rows 11 to 14"), "{error}");
     }
 
     #[test]

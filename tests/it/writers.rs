@@ -128,18 +128,19 @@ fn numbers(receipt: &Receipt) -> (u64, u64, Option<u64>) {
 async fn a_fact_of_a_run_that_is_compacted_does_not_wait_for_the_readers_before_the_compaction() {
     let line = line();
     line.ingest.deliver(facts(&[says("0")], None)).await.unwrap();
-    let tail = line.logs.log(&log()).await.unwrap().tail();
-    // Deep folds take every thread for long work.
+    let read = line.logs.log(&log()).await.unwrap();
+    let tail = read.tail();
+    // Deep folds of the run, which need its history, take every thread for long work.
     let (busy, mut begun) = tokio::sync::mpsc::unbounded_channel();
     let (held, readers_end) = std::sync::mpsc::channel::<()>();
     let readers_end = Arc::new(std::sync::Mutex::new(readers_end));
     for _ in 0..16 {
-        let (logs, busy, readers_end) = (line.logs.clone(), busy.clone(), readers_end.clone());
+        let (logs, read, busy, readers_end) = (line.logs.clone(), read.clone(), busy.clone(), readers_end.clone());
         let fold = move |_: &dyn Store| {
             let _ = busy.send(());
             let _ = readers_end.lock().unwrap().recv();
         };
-        tokio::spawn(async move { logs.work(fold).await });
+        tokio::spawn(async move { logs.work_on(&[&read], fold).await });
     }
     with_timeout("two deep folds", async { (begun.recv().await, begun.recv().await) }).await;
     let id = log();
@@ -150,7 +151,7 @@ async fn a_fact_of_a_run_that_is_compacted_does_not_wait_for_the_readers_before_
         line.ingest.deliver(facts(&[says("1")], None)).await.unwrap();
     };
     tokio::select! {
-        _ = &mut compacting => unreachable!("no thread is free for it"),
+        _ = &mut compacting => unreachable!("it waits for the readers of the history"),
         () = with_timeout("the answer to the fact", delivering) => {}
     }
     drop(held);

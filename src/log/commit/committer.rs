@@ -4,7 +4,7 @@ use super::applier::{Applier, Moved};
 use super::leadership::Leadership;
 use super::open_logs::OpenLogs;
 use super::orderer::{Follow, OrderedGroup, Orderer};
-use super::tail::{InFlightGuard, Log};
+use super::tail::{HistoryRewrite, InFlightGuard, Log};
 use crate::environment::sabotage;
 use crate::environment::threads::Signal;
 use crate::log::journal::Journal;
@@ -115,8 +115,13 @@ enum Work {
 
 /// A change of a log's history.
 pub(super) enum Rewrite {
-    /// `summary` describes the log after the compaction. The caller holds the log's history lock.
-    Compact { log: Arc<Log>, compaction: Compaction, summary: Arc<Summary>, done: oneshot::Sender<Result<bool, StoreError>> },
+    /// `summary` describes the log after the compaction.
+    Compact {
+        turn: HistoryRewrite,
+        compaction: Compaction,
+        summary: Arc<Summary>,
+        done: oneshot::Sender<Result<bool, StoreError>>,
+    },
     /// `log` is `None` if the log's summary cannot be read.
     Erase { id: LogId, log: Option<Arc<Log>>, done: oneshot::Sender<Result<(), StoreError>> },
 }
@@ -444,14 +449,14 @@ impl<J: Journal> Committer<J> {
     async fn rewrite(&self, rewrite: Rewrite) -> Result<(), StoreError> {
         let (follower, mut moved) = (self.orderer.follow(), Moved::default());
         match rewrite {
-            Rewrite::Compact { log, compaction, summary, done } => {
-                // Its caller, a background task, holds the history lock until the end.
+            Rewrite::Compact { turn, compaction, summary, done } => {
                 let number = self.answered(self.orderer.compact(compaction), || {}).await;
                 if let Ok(Some(number)) = number {
-                    follower.applier.compact(&log, number, summary, &mut moved);
+                    follower.applier.compact(&turn.log, number, summary, &mut moved);
                 }
                 let failed = final_error(&number);
                 follower.finish(moved, CommittedGroup::default());
+                drop(turn);
                 // If the caller is gone, it does not need the answer.
                 let _ = done.send(number.map(|number| number.is_some()));
                 failed.map_or(Ok(()), Err)
@@ -488,7 +493,7 @@ impl Follow<dyn Store> for Follower {
             logs.push(log);
         }
         let history = match (&commit, &logs[..]) {
-            (Commit::Compaction { .. }, [Some(log)]) => log.lock_for_commit(),
+            (Commit::Compaction { .. }, [Some(log)]) => log.lock_for_commit().await,
             _ => None,
         };
         store.apply(position, &commit)?;

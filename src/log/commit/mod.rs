@@ -25,7 +25,7 @@ pub use crate::log::summary::{
 pub use committer::{Ack, Chain, CommitCounters, CommittedGroup, Submission};
 pub use leadership::Leadership;
 pub use orderer::{Follow, OrderedGroup, Orderer, StoreOnly};
-pub use tail::{Connected, Log, Tail};
+pub use tail::{Connected, HistoryRewrite, Log, Tail};
 
 use super::archive::{ARCHIVE, Archive, ArchiveEntry, ArchivedStore};
 use super::deadlines::Deadlines;
@@ -92,12 +92,6 @@ struct BlockingLimits {
     reads: Arc<Semaphore>,
     long: Arc<Semaphore>,
     index: Arc<Semaphore>,
-}
-
-/// The exclusive right to rewrite a log's history; see [`Logs::begin_rewrite`]. Dropping it gives up the right.
-pub struct HistoryRewrite {
-    request: oneshot::Sender<(Compaction, Arc<Summary>)>,
-    answer: tokio::task::JoinHandle<Option<Result<bool, StoreError>>>,
 }
 
 impl Default for BlockingLimits {
@@ -462,30 +456,27 @@ impl Logs {
         blocking(&self.blocking.long, move || job(&*store)).await
     }
 
+    /// Like [`Self::work`], while nothing rewrites the history of these logs.
+    pub async fn work_on<T: Send + 'static>(&self, logs: &[&Arc<Log>], job: impl FnOnce(&dyn Store) -> T + Send + 'static) -> T {
+        // In one order, so that no two callers wait for each other.
+        let mut ordered = logs.to_vec();
+        ordered.sort_unstable_by(|one, other| one.id.cmp(&other.id));
+        ordered.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let mut still = Vec::with_capacity(ordered.len());
+        for log in ordered {
+            still.push(log.lock_history().await);
+        }
+        self.work(move |store| {
+            let _still = still;
+            job(store)
+        })
+        .await
+    }
+
     /// Runs a `job` of the index of texts on the store, one at a time.
     pub async fn index<T: Send + 'static>(&self, job: impl FnOnce(&dyn Store) -> T + Send + 'static) -> T {
         let store = self.store.clone();
         blocking(&self.blocking.index, move || job(&*store)).await
-    }
-
-    /// Waits for a thread, and for readers that hold [the history lock](Log::lock_history), to rewrite a log's history.
-    ///
-    /// The log's writer works on meanwhile: this may take as long as a deep fold.
-    pub async fn begin_rewrite(&self, log: &Arc<Log>) -> HistoryRewrite {
-        let (queue, log, lane) = (self.queue.clone(), log.clone(), self.blocking.long.clone());
-        let ((locked, is_locked), (request, requested)) = (oneshot::channel(), oneshot::channel::<(Compaction, Arc<Summary>)>());
-        let work = move || {
-            let _alone = log.lock_for_rewrite();
-            // Without a receiver the caller has gone away, and sends no request.
-            let _ = locked.send(());
-            let (compaction, summary) = requested.blocking_recv().ok()?;
-            let (done, answer) = oneshot::channel();
-            let is_queued = queue.push(Request::Rewrite(Rewrite::Compact { log: log.clone(), compaction, summary, done }));
-            is_queued.then(|| answer.blocking_recv().ok()).flatten()
-        };
-        let answer = tokio::spawn(async move { blocking(&lane, work).await });
-        is_locked.await.expect("the thread locks the history before it ends");
-        HistoryRewrite { request, answer }
     }
 
     /// Rewrites a log's history; `false`, without effect, if the log is not at the tail that the compaction names.
@@ -496,10 +487,10 @@ impl Logs {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn compact(&self, turn: HistoryRewrite, compaction: Compaction, summary: Arc<Summary>) -> Result<bool, StoreError> {
-        // Its thread waits for the request.
-        let _ = turn.request.send((compaction, summary));
-        let compacted = turn.answer.await.expect("a rewrite of a history neither panics nor is cancelled");
-        compacted.unwrap_or_else(|| Err(self.end_of_committer()))
+        let (done, answer) = oneshot::channel();
+        let is_queued = self.queue.push(Request::Rewrite(Rewrite::Compact { turn, compaction, summary, done }));
+        let answer = if is_queued { answer.await.ok() } else { None };
+        answer.unwrap_or_else(|| Err(self.end_of_committer()))
     }
 
     /// Refuses a log that was erased lately, or whose session was.

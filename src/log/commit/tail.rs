@@ -7,12 +7,12 @@ use crate::log::summary::Summary;
 use crate::log::{Append, LogId, PlacedAppend, StoredAppend};
 use crate::model::{Epoch, Sequence};
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
-use tokio::sync::Notify;
+use std::time::Instant;
+use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// Bytes of newest rows that a watched log keeps for encoding. Readers read older rows from the store.
 const RECENT_BYTES_MAX: usize = 1024 * 1024;
@@ -89,18 +89,20 @@ pub struct Log {
     /// Notified when the last of them is committed or refused.
     idle: Notify,
     /// Held by readers that need an unchanged history while they read page after page.
-    history: RwLock<()>,
+    history: Arc<RwLock<()>>,
     /// Whether a request to rewrite the history excludes those readers, until the committer has answered it.
     is_being_rewritten: AtomicBool,
+    /// Notified when one does.
+    rewrite_begun: Notify,
 }
 
-/// Excludes readers of a log's history.
-pub(super) struct RewriteGuard<'l> {
-    log: &'l Log,
-    _alone: RwLockWriteGuard<'l, ()>,
+/// The exclusive right to rewrite a log's history. Dropping it gives up the right.
+pub struct HistoryRewrite {
+    pub(super) log: Arc<Log>,
+    _alone: OwnedRwLockWriteGuard<()>,
 }
 
-impl Drop for RewriteGuard<'_> {
+impl Drop for HistoryRewrite {
     fn drop(&mut self) {
         self.log.is_being_rewritten.store(false, Ordering::Release);
     }
@@ -122,8 +124,9 @@ impl Log {
             bodies: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
-            history: RwLock::new(()),
+            history: Arc::default(),
             is_being_rewritten: AtomicBool::new(false),
+            rewrite_begun: Notify::new(),
         }
     }
 
@@ -133,30 +136,32 @@ impl Log {
         self.compacted.load(Ordering::Acquire)
     }
 
-    /// Prevents compaction while the guard is held.
-    ///
-    /// For a thread that may block and that releases the guard soon.
-    pub fn lock_history(&self) -> RwLockReadGuard<'_, ()> {
-        self.history.read()
+    /// Prevents a rewrite of the history while the guard is held.
+    pub(super) async fn lock_history(&self) -> OwnedRwLockReadGuard<()> {
+        self.history.clone().read_owned().await
     }
 
     /// Excludes readers of the history, for a caller that asks the committer to rewrite it.
-    pub(super) fn lock_for_rewrite(&self) -> RewriteGuard<'_> {
-        let alone = self.history.write();
+    pub async fn lock_for_rewrite(self: &Arc<Self>) -> HistoryRewrite {
+        let alone = self.history.clone().write_owned().await;
         self.is_being_rewritten.store(true, Ordering::Release);
-        RewriteGuard { log: self, _alone: alone }
+        self.rewrite_begun.notify_waiters();
+        HistoryRewrite { log: self.clone(), _alone: alone }
     }
 
     /// Excludes readers of the history, for the committer that applies a rewrite of another process.
     ///
     /// A caller that waits for the committer may have excluded them already. Waiting for that caller would never end.
-    pub(super) fn lock_for_commit(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+    pub(super) async fn lock_for_commit(&self) -> Option<OwnedRwLockWriteGuard<()>> {
         loop {
+            let begun = self.rewrite_begun.notified();
             if self.is_being_rewritten.load(Ordering::Acquire) {
                 return None;
             }
-            if let Some(alone) = self.history.try_write_for(Duration::from_millis(1)) {
-                return Some(alone);
+            tokio::select! {
+                biased;
+                alone = self.history.clone().write_owned() => return Some(alone),
+                () = begun => {}
             }
         }
     }

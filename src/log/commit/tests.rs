@@ -216,11 +216,11 @@ async fn commits_of_another_process_move_the_same_state_as_own_ones() {
     let (epoch, last, appends) = (Epoch::from_random(1), Sequence(2), Vec::new());
     let compaction = Compaction { log: run("a"), epoch, last, appends, state };
     let again = (compaction.clone(), Arc::new(compacted.clone()));
-    let turn = here.begin_rewrite(&ours).await;
+    let turn = ours.lock_for_rewrite().await;
     assert!(here.compact(turn, compaction, Arc::new(compacted)).await.unwrap());
     // The other process compacts the same log, and learns of the first compaction while it excludes readers.
     let patience = std::time::Duration::from_mins(5);
-    let turn = there.begin_rewrite(&theirs).await;
+    let turn = theirs.lock_for_rewrite().await;
     let second = tokio::time::timeout(patience, there.compact(turn, again.0, again.1)).await;
     assert!(second.expect("it does not wait for itself").unwrap());
     here.erase(&here.log(&run("b")).await.unwrap()).await.unwrap();

@@ -15,12 +15,14 @@
 
 use crate::log::row::Row;
 use crate::model::{Audience, Sequence};
+use memchr::memmem::Finder;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::LazyLock;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The text of an open part at which it becomes a part of its own, in bytes.
@@ -172,6 +174,9 @@ impl PartReader {
     fn read_view(&mut self, sequence: Sequence, view: &[u8], audiences: AudienceSet, out: &mut Vec<TextPart>) {
         // Checked as a whole, because the reader of JSON would check each of its strings alone.
         let Ok(view) = std::str::from_utf8(view) else { return };
+        if let Some(PlainChunk { kind, message, part, text }) = PlainChunk::read(view) {
+            return self.grow(kind, audiences, sequence, message, part, &text, out);
+        }
         let Ok(envelope) = serde_json::from_str::<Envelope<'_>>(view) else { return };
         let Envelope { event_type, message_id: Text(message_id), part_id: Text(part_id), payload, text, title } = envelope;
         let Payload { text: inner, withheld, title: inner_title, source_title, message, reason, description, messages, error } =
@@ -322,6 +327,43 @@ impl PartReader {
         }
         self.known.push_back(hash);
         true
+    }
+}
+
+/// A chunk of a text that is all of its payload, as nearly all are.
+struct PlainChunk<'e> {
+    kind: PartKind,
+    message: &'e str,
+    part: Option<&'e str>,
+    text: Cow<'e, str>,
+}
+
+impl<'e> PlainChunk<'e> {
+    /// Reads the text alone of an envelope whose payload comes last and has nothing else. `None`: it has another form.
+    ///
+    /// Before the payload the writer has texts and numbers only, and a quote within a text is escaped. So a name with its
+    /// quotes, found there, is that of a member.
+    fn read(envelope: &'e str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Borrowed<'e>(#[serde(borrow)] Cow<'e, str>);
+        static PAYLOAD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(r#","payload":{"text":"#));
+        static MESSAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(r#","messageId":""#));
+        static PART: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(r#","partId":""#));
+        let kind = match envelope.as_bytes().strip_prefix(br#"{"type":""#)? {
+            rest if rest.starts_with(br#"text.delta""#) => PartKind::Message,
+            rest if rest.starts_with(br#"reasoning.delta""#) => PartKind::Reasoning,
+            _ => return None,
+        };
+        let (head, text) = envelope.split_at(PAYLOAD.find(envelope.as_bytes())?);
+        let text = text[PAYLOAD.needle().len()..].strip_suffix("}}")?;
+        let member = |name: &Finder<'_>| {
+            let Some(at) = name.find(head.as_bytes()) else { return Some(None) };
+            let (value, _) = head[at + name.needle().len()..].split_once('"')?;
+            (!value.contains('\\')).then_some(Some(value))
+        };
+        let (message, part) = (member(&MESSAGE)??, member(&PART)?);
+        let Borrowed(text) = serde_json::from_str(text).ok()?;
+        Some(Self { kind, message, part, text })
     }
 }
 
@@ -535,6 +577,37 @@ mod tests {
         let rows = [&said, &snapshot, &snapshot, &asked, &titled].map(|view| [Some(view); 3]);
         let texts: Vec<_> = read(&rows).into_iter().map(|(_, text, ..)| text).collect();
         assert_eq!(texts, ["Plan it", "Done", "Send?\nTo ann", "Trip"]);
+    }
+
+    #[test]
+    fn a_chunk_that_is_all_of_its_payload_is_read_as_any_other() {
+        let plain = |text: &str| {
+            let chunk = PlainChunk::read(text)?;
+            Some((chunk.kind, chunk.message.to_owned(), chunk.part.map(str::to_owned), chunk.text.into_owned()))
+        };
+        let head = r#"{"type":"text.delta","sequence":3,"toolName":",\"messageId\":\"x","messageId":"m"#;
+        let all = format!(r#"{head}","partId":"p","payload":{{"text":"a\n\"}}}}"}}}}"#);
+        let read = (PartKind::Message, "m".to_owned(), Some("p".to_owned()), "a\n\"}}".to_owned());
+        assert_eq!(plain(&all), Some(read));
+        let reasoning = r#"{"type":"reasoning.delta","messageId":"m","payload":{"text":""}}"#;
+        assert_eq!(plain(reasoning), Some((PartKind::Reasoning, "m".to_owned(), None, String::new())));
+        for other in [
+            format!(r#"{head}","payload":{{"text":"a","withheld":true}}}}"#),
+            format!(r#"{head}","payload":{{"text":"a"}},"text":"b"}}"#),
+            format!(r#"{head}","payload":{{"text":7}}}}"#),
+            format!(r#"{head}\u0041","payload":{{"text":"a"}}}}"#),
+            format!(r#"{head}","text":"b"}}"#),
+            r#"{"type":"text.delta","payload":{"text":"a"}}"#.into(),
+            r#"{"type":"text.final","messageId":"m","payload":{"text":"a"}}"#.into(),
+        ] {
+            assert_eq!(plain(&other), None, "{other}");
+        }
+        let (mut reader, mut out) = (PartReader::default(), Vec::new());
+        reader.read_view(Sequence(1), all.as_bytes(), ALL, &mut out);
+        let with_more = format!(r#"{},"refs":{{}}}}"#, &all[..all.len() - 1]);
+        reader.read_view(Sequence(2), with_more.as_bytes(), ALL, &mut out);
+        reader.give_open(false, &mut out);
+        assert_eq!(out.iter().map(|part| (&*part.text, part.last.0)).collect::<Vec<_>>(), [("a\n\"}}a\n\"}}", 2)]);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl World {
             model.shown("an export", audience, line);
             model.seen("an export", &run, audience, &event);
         }
-        let known = Known { keys: Some(vec![signing_key().public_key()]), head: head.clone() };
+        let known = Known { keys: Some(vec![signing_key().public_key()]), head };
         match verify(answer.text.as_bytes(), &known) {
             Ok(verified) if verified.outside_of_chain == 0 => {
                 self.heads.borrow_mut().entry(run).or_default().extend(verified.head);
@@ -58,11 +58,8 @@ impl World {
             Ok(verified) => self.violation(format!("the chain of {run} lacks rows: {verified:?}")),
             // The head of a chunk that a compaction has removed since.
             Err(why) if self.plan.compacts && why.to_string().contains("a compaction removed the rows") => {
-                self.heads
-                    .borrow_mut()
-                    .entry(run)
-                    .or_default()
-                    .retain(|kept| head.as_ref().is_some_and(|head| head.sequence != kept.sequence));
+                let removed = known.head.map(|head| head.sequence);
+                self.heads.borrow_mut().entry(run).or_default().retain(|kept| Some(kept.sequence) != removed);
             }
             Err(why) => self.violation(format!("the export of {run} is not verified: {why}")),
         }

@@ -48,7 +48,7 @@ const PAGE: Limit = Limit { rows: 2048, bytes: 1024 * 1024 };
 /// [`StoreError`] from the store.
 pub async fn at(logs: &Logs, log: &Arc<Log>, epoch: Epoch, audience: Audience, at: Sequence) -> Result<View, StoreError> {
     let of = log.clone();
-    logs.work_on(&[log], move |store| fold_to(store, &of, epoch, audience, at)).await
+    logs.work_on(vec![log.clone()], move |store| fold_to(store, &of, epoch, audience, at)).await
 }
 
 /// The activities of several logs, each at its own sequence, in the order of the logs.
@@ -60,9 +60,8 @@ pub(super) async fn at_all(
     if of.is_empty() {
         return Ok(Vec::new());
     }
-    let all: Vec<_> = of.iter().map(|(log, ..)| log.clone()).collect();
-    let all: Vec<_> = all.iter().collect();
-    logs.work_on(&all, move |store| of.iter().map(|(log, epoch, at)| fold_to(store, log, *epoch, audience, *at)).collect()).await
+    let all = of.iter().map(|(log, ..)| log.clone()).collect();
+    logs.work_on(all, move |store| of.iter().map(|(log, epoch, at)| fold_to(store, log, *epoch, audience, *at)).collect()).await
 }
 
 fn fold_to(store: &dyn Store, log: &Log, epoch: Epoch, audience: Audience, at: Sequence) -> Result<View, StoreError> {
@@ -78,7 +77,7 @@ fn fold_to(store: &dyn Store, log: &Log, epoch: Epoch, audience: Audience, at: S
 /// [`StoreError`] from the store.
 pub async fn catch_up(logs: &Logs, log: &Arc<Log>, epoch: Epoch, mut view: View) -> Result<View, StoreError> {
     let id = log.id.clone();
-    logs.work_on(&[log], move |store| {
+    logs.work_on(vec![log.clone()], move |store| {
         for_each_row(store, &id, epoch, view.through, Sequence::MAX, |row| fold_row(&mut view, row))?;
         Ok(view)
     })
@@ -268,8 +267,8 @@ pub async fn make_checkpoints_of_grown(logs: Arc<Logs>, mut grown: tokio::sync::
 ///
 /// Returns the sequence of the next attempt, which the log may have reached.
 pub(super) async fn make_checkpoints(logs: &Arc<Logs>, log: &Arc<Log>) -> Result<Sequence, StoreError> {
-    let (of, counts) = (log.clone(), logs.clone());
-    logs.work_on(&[log], move |store| checkpoints_of(store, &of, &counts.counts().checkpoints)).await
+    let (of, all) = (log.clone(), logs.clone());
+    logs.work_on(vec![log.clone()], move |store| checkpoints_of(store, &of, &all.counts().checkpoints)).await
 }
 
 fn checkpoints_of(store: &dyn Store, log: &Log, saved_count: &Counter) -> Result<Sequence, StoreError> {

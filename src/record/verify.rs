@@ -495,16 +495,14 @@ impl<'k> Check<'k> {
         }
         if let Some(kept) = self.known.head.as_ref().filter(|_| !self.verified.kept_head_checked) {
             let row = kept.sequence;
-            return Err((
-                None,
-                match self.kept_head_removed {
-                    Some((first, last)) => format!(
-                        "the head that was kept is of row {row}, and a compaction removed the rows {first} to {last}, so nothing \
-                         can be compared with it; the head of a run's end stays comparable"
-                    ),
-                    None => format!("the head that was kept is of row {row}, where the export has no chain"),
-                },
-            ));
+            let why = match self.kept_head_removed {
+                Some((first, last)) => format!(
+                    "the head that was kept is of row {row}, and a compaction removed the rows {first} to {last}, so nothing can be \
+                     compared with it; the head of a run's end stays comparable"
+                ),
+                None => format!("the head that was kept is of row {row}, where the export has no chain"),
+            };
+            return Err((None, why));
         }
         let head = end.head.as_ref();
         match (head, begin.chain) {

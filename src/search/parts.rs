@@ -344,8 +344,6 @@ impl<'e> PlainChunk<'e> {
     /// Before the payload the writer has texts and numbers only, and a quote within a text is escaped. So a name with its
     /// quotes, found there, is that of a member.
     fn read(envelope: &'e str) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Borrowed<'e>(#[serde(borrow)] Cow<'e, str>);
         static PAYLOAD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(r#","payload":{"text":"#));
         static MESSAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(r#","messageId":""#));
         static PART: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(r#","partId":""#));
@@ -362,8 +360,8 @@ impl<'e> PlainChunk<'e> {
             (!value.contains('\\')).then_some(Some(value))
         };
         let (message, part) = (member(&MESSAGE)??, member(&PART)?);
-        let Borrowed(text) = serde_json::from_str(text).ok()?;
-        Some(Self { kind, message, part, text })
+        let Text(text) = serde_json::from_str(text).ok()?;
+        Some(Self { kind, message, part, text: text? })
     }
 }
 

@@ -140,7 +140,7 @@ async fn a_fact_of_a_run_that_is_compacted_does_not_wait_for_the_readers_before_
             let _ = busy.send(());
             let _ = readers_end.lock().unwrap().recv();
         };
-        tokio::spawn(async move { logs.work_on(&[&read], fold).await });
+        tokio::spawn(async move { logs.work_on(vec![read], fold).await });
     }
     with_timeout("two deep folds", async { (begun.recv().await, begun.recv().await) }).await;
     let id = log();

@@ -457,13 +457,16 @@ impl Logs {
     }
 
     /// Like [`Self::work`], while nothing rewrites the history of these logs.
-    pub async fn work_on<T: Send + 'static>(&self, logs: &[&Arc<Log>], job: impl FnOnce(&dyn Store) -> T + Send + 'static) -> T {
+    pub async fn work_on<T: Send + 'static>(
+        &self,
+        mut logs: Vec<Arc<Log>>,
+        job: impl FnOnce(&dyn Store) -> T + Send + 'static,
+    ) -> T {
         // In one order, so that no two callers wait for each other.
-        let mut ordered = logs.to_vec();
-        ordered.sort_unstable_by(|one, other| one.id.cmp(&other.id));
-        ordered.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        let mut still = Vec::with_capacity(ordered.len());
-        for log in ordered {
+        logs.sort_unstable_by(|one, other| one.id.cmp(&other.id));
+        logs.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let mut still = Vec::with_capacity(logs.len());
+        for log in logs {
             still.push(log.lock_history().await);
         }
         self.work(move |store| {

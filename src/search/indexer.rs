@@ -2,7 +2,7 @@
 
 use super::parts::{PartReader, TextPart};
 use crate::log::row::Row;
-use crate::log::{LogHead, LogId, LogKind, Store, StoreError};
+use crate::log::{LogId, LogKind, Store, StoreError};
 use crate::model::{RunId, SessionId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,8 @@ pub type LogPart = (u64, LogKind, TextPart);
 struct ReadLog {
     number: u64,
     reader: PartReader,
+    /// How many logs had been erased when the store was last asked for its number; `None`: it was not asked.
+    checked: Option<u64>,
 }
 
 /// The open texts of a log, as they are saved.
@@ -47,7 +49,7 @@ impl Indexer {
                 true => LogId::Session(SessionId::stored(&id).ok()?),
                 false => LogId::Run(RunId::new(&id).ok()?),
             };
-            Some((log, ReadLog { number, reader }))
+            Some((log, ReadLog { number, reader, checked: None }))
         };
         Self { logs: saved.into_iter().filter_map(log).collect() }
     }
@@ -55,7 +57,7 @@ impl Indexer {
     /// The open texts.
     pub fn open(&self) -> Vec<SavedReaderRef<'_>> {
         let open = self.logs.iter().filter(|(_, log)| !log.reader.is_idle());
-        let saved = open.map(|(id, ReadLog { number, reader })| {
+        let saved = open.map(|(id, ReadLog { number, reader, .. })| {
             let (is_session, id) = match id {
                 LogId::Run(id) => (false, id.as_str()),
                 LogId::Session(id) => (true, id.as_str()),
@@ -65,24 +67,28 @@ impl Indexer {
         saved.collect()
     }
 
-    /// Reads appends, in the order of their positions.
+    /// Reads appends, in the order of their positions. `erasures`: how many logs were erased before the last of them, or more.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub fn read(&mut self, store: &dyn Store, appends: Vec<(u64, Bytes)>, out: &mut Vec<LogPart>) -> Result<(), StoreError> {
-        let mut heads = HashMap::new();
+    pub fn read(
+        &mut self,
+        store: &dyn Store,
+        erasures: u64,
+        appends: Vec<(u64, Bytes)>,
+        out: &mut Vec<LogPart>,
+    ) -> Result<(), StoreError> {
         for (position, rows) in appends {
-            self.read_append(store, &mut heads, position, rows, out)?;
+            self.read_append(store, erasures, position, rows, out)?;
         }
         self.limit(out);
         Ok(())
     }
 
-    /// Reads one append. `heads`: those of the logs of these appends.
     fn read_append(
         &mut self,
         store: &dyn Store,
-        heads: &mut HashMap<LogId, Option<LogHead>>,
+        erasures: u64,
         position: u64,
         rows: Bytes,
         out: &mut Vec<LogPart>,
@@ -90,23 +96,31 @@ impl Indexer {
         let Ok(rows) = Row::decode_all(rows) else { return Ok(()) };
         let Some(last) = rows.last().filter(|_| rows.iter().any(PartReader::is_of_interest)) else { return Ok(()) };
         let Some(id) = last.log().filter(|id| !id.is_of_server()) else { return Ok(()) };
-        let head = match heads.entry(id.clone()) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => *new.insert(store.head(&id)?),
-        };
-        // The rows of an erased log may still be there, and another log may have its name.
-        let Some(head) = head else {
-            self.logs.remove(&id);
-            return Ok(());
-        };
         let kind = id.kind();
         let log = match self.logs.entry(id) {
-            Entry::Occupied(known) if known.get().number == head.number => known.into_mut(),
+            Entry::Occupied(known) if known.get().checked == Some(erasures) => known.into_mut(),
             entry => {
-                if store.position_of(entry.key(), head.epoch, last.sequence())? != Some(position) {
-                    return Ok(());
+                // The rows of an erased log may still be there, and another log may have its name.
+                let head = store.head(entry.key())?;
+                match (entry, head) {
+                    (Entry::Occupied(known), None) => {
+                        known.remove();
+                        return Ok(());
+                    }
+                    (Entry::Vacant(_), None) => return Ok(()),
+                    (Entry::Occupied(known), Some(head)) if known.get().number == head.number => {
+                        let known = known.into_mut();
+                        known.checked = Some(erasures);
+                        known
+                    }
+                    (entry, Some(head)) => {
+                        if store.position_of(entry.key(), head.epoch, last.sequence())? != Some(position) {
+                            return Ok(());
+                        }
+                        let (number, reader) = (head.number, PartReader::default());
+                        entry.insert_entry(ReadLog { number, reader, checked: Some(erasures) }).into_mut()
+                    }
                 }
-                entry.insert_entry(ReadLog { number: head.number, reader: PartReader::default() }).into_mut()
             }
         };
         let mut parts = Vec::new();

@@ -207,13 +207,15 @@ impl Search {
             return Ok(true);
         }
         let (after, visible) = (self.position.load(Ordering::Acquire), logs.position());
+        // After the position: each erasure before it counts.
+        let erasures = logs.erasure_count();
         let mut parts = Vec::new();
         let mut has_more = false;
         if after < visible {
             let commits = store.committed(after, visible, COMMITS_PER_STEP)?;
             has_more = commits.len() == COMMITS_PER_STEP;
             let reached = commits.last().map(|(position, _)| *position).filter(|_| has_more).unwrap_or(visible);
-            indexer.read(store, commits, &mut parts)?;
+            indexer.read(store, erasures, commits, &mut parts)?;
             self.add(&parts);
             self.position.store(reached, Ordering::Release);
         }

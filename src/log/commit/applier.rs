@@ -32,6 +32,8 @@ pub(super) struct Applier {
     store_epoch: OnceLock<Epoch>,
     /// Existing logs: logs of runs, and sessions' own logs, without the server's.
     logs: AtomicU64,
+    /// Logs that were erased since the start.
+    erasures: AtomicU64,
     sessions: Sessions,
     runs: RunIndex,
     run_outcomes: RunOutcomes,
@@ -95,6 +97,7 @@ impl Applier {
             position,
             store_epoch,
             logs,
+            erasures: AtomicU64::new(0),
             sessions,
             runs,
             run_outcomes: RunOutcomes::default(),
@@ -207,6 +210,7 @@ impl Applier {
     /// in no list.
     pub fn erase(&self, id: &LogId, number: u64, log: Option<&Log>, moved: &mut Moved) {
         self.logs.fetch_sub(1, Ordering::Relaxed);
+        self.erasures.fetch_add(1, Ordering::Relaxed);
         let mut changed = Vec::new();
         if let Some(log) = log {
             let last = if sabotage::is(20) { log.tail().summary } else { log.reset().summary };
@@ -248,6 +252,11 @@ impl Applier {
     /// The number of logs.
     pub fn log_count(&self) -> u64 {
         self.logs.load(Ordering::Relaxed)
+    }
+
+    /// The number of logs that were erased since the start.
+    pub fn erasure_count(&self) -> u64 {
+        self.erasures.load(Ordering::Relaxed)
     }
 
     /// The index of sessions.

@@ -710,6 +710,14 @@ impl Logs {
         self.applier.log_count()
     }
 
+    /// The number of logs that were erased since the start.
+    ///
+    /// A caller that reads [`Self::position`] first counts each erasure at or before it.
+    #[must_use]
+    pub fn erasure_count(&self) -> u64 {
+        self.applier.erasure_count()
+    }
+
     /// The number of queued requests.
     #[must_use]
     pub fn waiting(&self) -> usize {

@@ -214,7 +214,8 @@ impl Shared {
         let appends = snapshot.range(TreeName::Rows, (after + 1).to_be_bytes()..=until.to_be_bytes()).take(limit);
         let read = appends.map(|entry| {
             let (key, rows) = self.entry(TreeName::Rows, entry)?;
-            Ok((self.decode(TreeName::Rows, number_of(&key))?, Bytes::copy_from_slice(&rows)))
+            // Not a copy: most of these appends are new, and in memory as they were written.
+            Ok((self.decode(TreeName::Rows, number_of(&key))?, Bytes::from_owner(rows)))
         });
         read.collect()
     }

@@ -5,13 +5,16 @@
 use crate::chance::Chance;
 use crate::client::{Answer, Events};
 use crate::plan::{AUDIENCES, run_name};
-use crate::world::{World, request};
+use crate::world::{ReaderToken, World, request};
 use proscenium_conform::{ClientState, ResumeDialect, first_difference};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 
 /// The most pauses of a run: each envelope while a question is pending makes one.
 const PAUSES_MAX: usize = 1000;
+
+/// What the dialects say when the token of a stream ends.
+const TOKEN_ENDED: &str = "The token has expired. Reconnect with a new one.";
 
 /// A client of a dialect, which reads one run.
 #[derive(Debug, Clone)]
@@ -74,6 +77,14 @@ impl DialectClient {
         }
     }
 
+    /// Begins anew.
+    fn forget(&self, plan: &DialectPlan) {
+        self.state.replace(ClientState::new(plan.address.dialect()));
+        self.last_id.take();
+        self.events.take();
+        self.is_paused.set(false);
+    }
+
     /// What has to be the same for each client, however it was cut.
     fn shown(&self, plan: &DialectPlan) -> Value {
         let mut document = self.state.borrow().document();
@@ -101,7 +112,8 @@ impl World {
             }
             let is_cut = client.chance.borrow_mut().in_range(0..3) > 0;
             let events = if is_cut { client.chance.borrow_mut().in_range(1..20) } else { u64::MAX };
-            self.read_as(plan, client, events).await;
+            let read = async |token: &ReaderToken| self.read_as(plan, client, token, events).await;
+            self.under_token(format!("client {n}"), (plan.audience, Some(plan.run)), read).await;
             self.note(&format!("client {n} has {} events", client.events.borrow().len()));
             self.back_off().await;
         }
@@ -113,7 +125,7 @@ impl World {
         let other = DialectClient::new(plan, Chance::new(0, 0));
         // One response reads up to the next pause.
         for _ in 0..PAUSES_MAX {
-            self.read_as(plan, &other, u64::MAX).await;
+            self.read_as(plan, &other, &self.operators_token(), u64::MAX).await;
             if other.has_ended.get() {
                 break;
             }
@@ -142,7 +154,7 @@ impl World {
     }
 
     /// Reads up to so many events after those that the client has.
-    async fn read_as(&self, plan: &DialectPlan, client: &DialectClient, events: u64) -> Option<()> {
+    async fn read_as(&self, plan: &DialectPlan, client: &DialectClient, token: &ReaderToken, events: u64) -> Option<()> {
         let (run, audience) = (run_name(plan.run), AUDIENCES[plan.audience]);
         let path = match plan.address {
             Address::AgUiState => format!("/v1/runs/{run}/stream?format=ag-ui&audience={audience}"),
@@ -160,16 +172,21 @@ impl World {
             client.state.borrow_mut().reconnect();
         }
         let mut stream =
-            match Events::open(self.connect()?, request("GET", &path, &headers, String::new(), self.operator())).await? {
+            match Events::open(self.connect()?, request("GET", &path, &headers, String::new(), token.token.clone())).await? {
                 Ok(stream) => stream,
                 Err(answer) => {
-                    self.client_refused(plan, client, &answer);
+                    self.client_refused(plan, client, token, &answer);
                     return None;
                 }
             };
         for _ in 0..events {
             let event = stream.next().await?;
             if event.data == "[DONE]" {
+                return None;
+            }
+            if event.data.contains(TOKEN_ENDED) {
+                // An error ends what a client reads, so the next response is for one that has nothing.
+                client.forget(plan);
                 return None;
             }
             let data: Value = serde_json::from_str(&event.data).ok()?;
@@ -193,7 +210,7 @@ impl World {
         Some(())
     }
 
-    fn client_refused(&self, plan: &DialectPlan, client: &DialectClient, answer: &Answer) {
+    fn client_refused(&self, plan: &DialectPlan, client: &DialectClient, token: &ReaderToken, answer: &Answer) {
         match answer.status {
             204 => client.has_ended.set(!client.is_paused.get()),
             404 | 410 if self.is_erased(&run_name(plan.run)) => client.has_ended.set(true),
@@ -202,6 +219,7 @@ impl World {
                 client.has_ended.set(true);
             }
             408 | 429 | 500..=599 => {}
+            _ if self.has_ended(token, answer) => {}
             _ => self.violation(format!("{plan:?} was refused: {} {}", answer.status, answer.text)),
         }
     }

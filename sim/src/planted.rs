@@ -61,4 +61,5 @@ pub const FAULTS: &[Fault] = &[
     fault(51, "the deadlines of a run are forgotten in a restart", 20),
     fault(52, "a compaction removes what an activity needs", 20),
     fault(53, "the chain goes on after removed rows from the first of them", 20),
+    fault(54, "a stream outlives its token", 20),
 ];

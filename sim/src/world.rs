@@ -31,6 +31,8 @@ const ASK: u64 = (1 << 53) - 1;
 /// The secret that signs the tokens.
 pub const SECRET_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/secret.txt");
 const DAY_S: i64 = 24 * 60 * 60;
+/// How long a stream may be open under a token that the server no longer takes.
+const OUTLIVES: Duration = Duration::from_secs(5);
 
 /// Everything that outlives a node.
 pub struct World {
@@ -64,6 +66,7 @@ pub struct World {
     /// Signs the tokens, if the server has any.
     signer: Option<TokenSigner>,
     tokens: Cell<u64>,
+    lifetimes: RefCell<Chance>,
     /// The heads of the runs' chains that a client keeps.
     pub(crate) heads: RefCell<BTreeMap<String, Vec<SignedHead>>>,
     /// When the faults stopped.
@@ -93,6 +96,14 @@ pub struct Reader {
     /// Notified to cut its connection.
     pub cut: Notify,
     pub has_ended: Cell<bool>,
+}
+
+/// The token of one connection that reads.
+pub(crate) struct ReaderToken {
+    /// `None` on a server without tokens.
+    pub token: Option<String>,
+    /// Its end on the wall clock, in milliseconds since 1970.
+    until: i64,
 }
 
 /// The state of the worker of the agent `default`.
@@ -158,6 +169,7 @@ impl World {
             wall_ms_max: Cell::new(0),
             signer: plan.has_tokens.then(|| TokenSigner::from_file(include_bytes!("secret.txt")).expect("the secret is valid")),
             tokens: Cell::new(0),
+            lifetimes: RefCell::new(Chance::new(plan.seed, 7)),
             heads: RefCell::default(),
             healed_at: Cell::new(None),
             trace: RefCell::default(),
@@ -211,11 +223,16 @@ impl World {
         Cut::connect(self.node.borrow().as_ref()?, buffer, left)
     }
 
+    /// The wall clock, in milliseconds since 1970.
+    fn wall_clock_ms(&self) -> i64 {
+        BEGIN_MS + self.now().cast_signed() + self.wall_ms.get()
+    }
+
     /// A token with these rights that ends after so many seconds; `None` on a server without tokens.
     pub(crate) fn token(&self, sub: &str, rights: &Value, seconds: i64) -> Option<String> {
         let signer = self.signer.as_ref()?;
         self.tokens.set(self.tokens.get() + 1);
-        let expires = (BEGIN_MS + self.now().cast_signed() + self.wall_ms.get()) / 1000 + seconds;
+        let expires = self.wall_clock_ms() / 1000 + seconds;
         // A name of its own, so that the token of each connection ends by itself.
         let claims = json!({"sub": sub, "exp": expires, "jti": format!("t{}", self.tokens.get()), "proscenium": rights});
         Some(signer.sign(&claims, None).expect("the claims can be signed"))
@@ -223,6 +240,57 @@ impl World {
 
     pub(crate) fn operator(&self) -> Option<String> {
         self.token("operator", &json!({"audience": "internal", "sessions": ["*"], "agents": ["*"], "can": ["admin"]}), DAY_S)
+    }
+
+    /// The operator's token, for one that reads.
+    pub(crate) fn operators_token(&self) -> ReaderToken {
+        ReaderToken { token: self.operator(), until: i64::MAX }
+    }
+
+    /// Reads with a token of its own, which covers one run or the session, and soon ends in half of the cases.
+    pub(crate) async fn under_token(
+        &self,
+        who: String,
+        (audience, run): (usize, Option<usize>),
+        read: impl AsyncFnOnce(&ReaderToken) -> Option<()>,
+    ) {
+        let seconds = match self.lifetimes.borrow_mut().in_range(0..6).cast_signed() {
+            soon @ 0..3 => 1 + soon,
+            _ => DAY_S,
+        };
+        let mut rights = json!({"audience": AUDIENCES[audience], "can": ["read"]});
+        match run {
+            Some(run) => rights["runs"] = json!([run_name(run)]),
+            None => rights["sessions"] = json!([SESSION]),
+        }
+        let (token, until) = (self.token("reader", &rights, seconds), self.wall_clock_ms() + seconds * 1000);
+        let is_over = || until <= self.wall_clock_ms();
+        let outlived = async {
+            while token.is_some() {
+                sleep(Duration::from_millis((until - self.wall_clock_ms()).max(1).cast_unsigned())).await;
+                if is_over() {
+                    self.note(&format!("the token of {who} has ended"));
+                    sleep(OUTLIVES).await;
+                    if is_over() {
+                        return;
+                    }
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let token = ReaderToken { token: token.clone(), until };
+        tokio::select! {
+            biased;
+            _ = read(&token) => {}
+            () = outlived => self.violation(format!("{who} reads {OUTLIVES:?} after the end of its token")),
+        }
+    }
+
+    /// Whether an answer refuses a token that has ended.
+    pub(crate) fn has_ended(&self, token: &ReaderToken, answer: &Answer) -> bool {
+        let latest = self.wall_clock_ms() - self.wall_ms.get() + self.wall_ms_max.get();
+        // The server reads whole seconds.
+        answer.status == 401 && answer.json()["reason"] == "expired" && token.until - 1000 <= latest
     }
 
     /// Sends a request of the operator, of producers or the worker; `None` without an answer.
@@ -359,7 +427,7 @@ impl World {
 
     /// Reads a reader's stream, again and again, for as long as the node lives.
     async fn read(&self, n: usize) {
-        let reader = &self.readers[n];
+        let (plan, reader) = (&self.plan.readers[n], &self.readers[n]);
         loop {
             while !reader.is_open.get() || reader.has_ended.get() {
                 self.changed.notified().await;
@@ -368,41 +436,41 @@ impl World {
             tokio::select! {
                 biased;
                 () = reader.cut.notified() => {}
-                _ = async {
-                    match self.plan.readers[n].is_socket {
-                        true => self.read_socket(n).await,
-                        false => self.read_events(n).await,
+                () = self.under_token(format!("reader {n}"), (plan.audience, plan.run), async |token| {
+                    match plan.is_socket {
+                        true => self.read_socket(n, token).await,
+                        false => self.read_events(n, token).await,
                     }
-                } => {}
+                }) => {}
             }
             self.note(&format!("reader {n} is cut at {:?}", reader.cursor.borrow()));
             self.back_off().await;
         }
     }
 
-    async fn read_events(&self, n: usize) -> Option<()> {
+    async fn read_events(&self, n: usize, token: &ReaderToken) -> Option<()> {
         let (plan, reader) = (&self.plan.readers[n], &self.readers[n]);
         let of = plan.run.map_or_else(|| format!("/v1/sessions/{SESSION}/stream"), |run| format!("/v1/runs/r{run}/stream"));
         let frames = if plan.is_events { "events" } else { "activities" };
         let path = format!("{of}?audience={}&frames={frames}", AUDIENCES[plan.audience]);
         let cursor = reader.cursor.borrow().clone();
         let headers: Vec<_> = cursor.into_iter().map(|cursor| ("last-event-id", cursor)).collect();
-        match Events::open(self.connect()?, request("GET", &path, &headers, String::new(), self.operator())).await? {
+        match Events::open(self.connect()?, request("GET", &path, &headers, String::new(), token.token.clone())).await? {
             Ok(mut events) => loop {
                 self.stall(n).await;
                 let event = events.next().await?;
                 let frame: Value = serde_json::from_str(&event.data).ok()?;
                 self.frame(n, &frame, event.id);
             },
-            Err(answer) => self.stream_refused(n, &answer),
+            Err(answer) => self.stream_refused(n, token, &answer),
         }
         Some(())
     }
 
-    async fn read_socket(&self, n: usize) -> Option<()> {
+    async fn read_socket(&self, n: usize, token: &ReaderToken) -> Option<()> {
         let (plan, reader) = (&self.plan.readers[n], &self.readers[n]);
         let mut asks = "ws://localhost/v1/ws".into_client_request().expect("the address is valid");
-        if let Some(token) = self.operator() {
+        if let Some(token) = &token.token {
             let token = format!("Bearer {token}").parse().expect("a token is ASCII");
             asks.headers_mut().insert("authorization", token);
         }
@@ -425,7 +493,7 @@ impl World {
                 None => self.frame(n, &frame, frame["cursor"].as_str().map(str::to_owned)),
                 Some("error") => {
                     let status = frame["status"].as_u64().unwrap_or(0) as u16;
-                    self.stream_refused(n, &Answer { status, text: text.to_string() });
+                    self.stream_refused(n, token, &Answer { status, text: text.to_string() });
                     return None;
                 }
                 Some(_) => {}
@@ -455,13 +523,14 @@ impl World {
         }
     }
 
-    fn stream_refused(&self, n: usize, answer: &Answer) {
+    fn stream_refused(&self, n: usize, token: &ReaderToken, answer: &Answer) {
         let run = self.plan.readers[n].run.map(run_name);
         let is_gone = run.is_some_and(|run| self.is_erased(&run));
         match answer.status {
             204 => self.readers[n].has_ended.set(true),
             404 | 410 if is_gone => self.readers[n].has_ended.set(true),
             408 | 429 | 500..=599 => {}
+            _ if self.has_ended(token, answer) => {}
             _ => self.violation(format!("reader {n} was refused: {} {}", answer.status, answer.text)),
         }
     }

@@ -14,8 +14,6 @@ use std::collections::HashMap;
 pub const BATCH_PARTS_MAX: usize = 65_536;
 /// About what a word takes in memory besides its bytes.
 const WORD_BYTES: usize = 72;
-/// The short words that are remembered of a part.
-const SEEN_WORDS: usize = 512;
 
 /// Where a part is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,26 +219,6 @@ impl Default for TextBatch {
     }
 }
 
-/// Words of one part that its batch has: a long text repeats most of its words, and this is nearer than the map of all words.
-struct SeenWords([u64; SEEN_WORDS]);
-
-impl SeenWords {
-    const fn new() -> Self {
-        Self([0; SEEN_WORDS])
-    }
-
-    /// Whether a word is remembered. It is from now on, unless it is long.
-    fn has(&mut self, word: &str) -> bool {
-        let mut bytes = [0; 8];
-        let Some(short) = bytes.get_mut(..word.len()) else { return false };
-        // A word has no byte 0, so that the bytes are its alone.
-        short.copy_from_slice(word.as_bytes());
-        let word = u64::from_le_bytes(bytes);
-        let at = word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SEEN_WORDS.ilog2());
-        std::mem::replace(&mut self.0[at as usize], word) == word
-    }
-}
-
 impl TextBatch {
     /// Adds a part of a log.
     pub fn push(&mut self, log: u64, log_kind: LogKind, part: &TextPart) {
@@ -248,11 +226,8 @@ impl TextBatch {
         let TextPart { kind, audiences, first, last, message: _, text } = part;
         self.places.push(PartPlace { log, log_kind, kind: *kind, first: *first, last: *last });
         self.bytes += size_of::<PartPlace>();
-        let (mut key, mut seen) = (vec![*audiences], SeenWords::new());
+        let mut key = vec![*audiences];
         words(text, |word, _| {
-            if seen.has(word) {
-                return;
-            }
             key.truncate(1);
             key.extend_from_slice(word.as_bytes());
             let postings = match self.postings.get_mut(&*key) {

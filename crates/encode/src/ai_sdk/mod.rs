@@ -179,10 +179,10 @@ impl AiSdk {
                 return self.check_flow();
             }
             Frame::Reset { .. } if self.state.is_empty() => (self.batch, self.is_hydrated) = (SnapshotBatch::default(), false),
-            Frame::Reset { .. } => return self.fail("The run was erased or rewritten. Load it again."),
+            Frame::Reset { .. } => return self.break_off("The run was erased or rewritten. Load it again."),
             Frame::Error { problem } => {
                 let why = ["detail", "title", "code"].iter().find_map(|member| problem.get(member)?.as_str().map(str::to_owned));
-                return self.fail(&why.unwrap_or_else(|| "The stream ended with an error.".into()));
+                return self.break_off(&why.unwrap_or_else(|| "The stream ended with an error.".into()));
             }
             Frame::End { status } => {
                 self.start();
@@ -282,7 +282,19 @@ impl AiSdk {
     }
 
     fn fail(&mut self, why: &str) -> Flow {
-        self.finish(&json!({ "type": "error", "errorText": why }))
+        self.finish(&error_chunk(why))
+    }
+
+    /// Fails before the end of the run.
+    ///
+    /// Where the client counts, nothing precedes the error: a client that is cut there would count it, and no other reader has it.
+    fn break_off(&mut self, why: &str) -> Flow {
+        if !self.counts() {
+            return self.fail(why);
+        }
+        self.state.writer.chunks.clear();
+        self.state.writer.push(error_chunk(why));
+        Flow::End
     }
 
     /// Closes the open parts and sends the last chunk.
@@ -304,6 +316,10 @@ impl AiSdk {
             self.state.writer.push(json!({ "type": "finish-step" }));
         }
     }
+}
+
+fn error_chunk(why: &str) -> Value {
+    json!({ "type": "error", "errorText": why })
 }
 
 impl Dialect for AiSdk {

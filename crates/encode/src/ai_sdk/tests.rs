@@ -622,6 +622,11 @@ fn a_reset_or_an_error_ends_the_stream_with_an_error_chunk() {
         let reader = Reader::read(5, &stream.chunks);
         assert_eq!(reader.ended, Some(json!({ "type": "error", "errorText": why })));
     }
+    // A client that counts its chunks gets nothing before the error that others do not get.
+    let mut stream = Stream::counted(&log, 7, log.last());
+    let mut last = Vec::new();
+    assert_eq!(stream.dialect.frame(&Frame::Error { problem: json!({ "title": "over" }) }, &mut last), Flow::End);
+    assert_eq!(last, [json!({ "type": "error", "errorText": "over" })]);
     // A reset before the first activity takes nothing back.
     let mut stream = Stream::open(&log, 5, Until::End);
     let mut nothing = Vec::new();

@@ -287,7 +287,9 @@ fn follow(question: &QuestionPlan, events: &Events) -> Result<(), String> {
             }
             _ => continue,
         };
-        let is_due = |(then, ms): &(&str, i64)| *then == step && since.is_some_and(|since| at >= since + ms);
+        // The wall clock may be set back between the look at what is due and the commit.
+        let looked = [&payload["at"], &payload["decidedBy"]["at"]].into_iter().find(|looked| looked.is_string()).map_or(at, time);
+        let is_due = |(then, ms): &(&str, i64)| *then == step && since.is_some_and(|since| looked >= since + ms);
         match steps.get(done) {
             _ if has_ended => return Err(format!("a step after its end: {event}")),
             Some(next) if is_due(next) => done += 1,

@@ -1,7 +1,8 @@
 //! `proscenium conform`: the server passes for both dialects, and each planted fault fails the check that it is for.
 
 use crate::harness::{Client, Process, fact, repository, with_timeout};
-use proscenium_conform::AgUiState;
+use crate::retention::start_with_stopped_clock;
+use proscenium_conform::{AgUiState, ClientState, ResumeDialect, first_difference};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -315,12 +316,15 @@ async fn the_server_passes_for_both_dialects() {
     }
 }
 
-/// The events of a body, and the id of each.
+/// The events of a body, each with the last id that its client then has; empty for none.
 fn events_of(body: &[u8]) -> Vec<(String, Value)> {
-    let text = std::str::from_utf8(body).unwrap();
-    let line = |block: &str, name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-    let blocks = text.split("\n\n").filter_map(|block| Some((line(block, "id: ")?, line(block, "data: ")?)));
-    blocks.map(|(id, data)| (id, serde_json::from_str(&data).unwrap())).collect()
+    let (mut last, mut events) = (String::new(), Vec::new());
+    for lines in std::str::from_utf8(body).unwrap().split("\n\n").map(|block| block.lines().collect::<Vec<_>>()) {
+        let field = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name));
+        last = field("id: ").map_or(last, str::to_owned);
+        events.extend(field("data: {").map(|rest| (last.clone(), serde_json::from_str(&format!("{{{rest}")).unwrap())));
+    }
+    events
 }
 
 #[tokio::test]
@@ -347,6 +351,44 @@ async fn a_strict_client_that_is_cut_within_the_first_events_of_a_run_goes_on() 
             }
             assert!(state.is_over(), "{address}, cut at {cut}: {rest:?}");
             assert_eq!(state.document(), uncut.document(), "{address}, cut at {cut}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_to_a_compacted_run_has_each_text_once() {
+    let (client, compactor) = start_with_stopped_clock().await;
+    let mut facts = facts();
+    let whole_text = json!({ "messageId": "m", "partId": "p", "payload": { "text": "One moment." } });
+    facts.insert(facts.len() - 1, fact("text.final", whole_text));
+    for fact in facts {
+        client.append("r", &[fact]).await;
+    }
+    let ag_ui = ["/v1/runs/r/stream?format=ag-ui&replay=deltas", "/v1/runs/r/stream?format=ag-ui", "/ag-ui/helper?runId=r"];
+    let addresses = ag_ui.map(|address| (ResumeDialect::AgUi, address));
+    let ai_sdk = (ResumeDialect::AiSdk, "/v1/runs/r/stream?format=ai-sdk&version=7&replay=deltas");
+    let mut read = Vec::new();
+    for (dialect, address) in addresses.into_iter().chain([ai_sdk]) {
+        read.push((dialect, address, events_of(&client.get(address).await.body)));
+    }
+    assert!(compactor.run_once().await.unwrap().rows > 0);
+    for (dialect, address, whole) in read {
+        let apply = |state: &mut ClientState, events: &[(String, Value)], cut: usize| {
+            for (_, event) in events {
+                state.apply(event).unwrap_or_else(|why| panic!("{address}, cut at {cut}, {event}: {why}"));
+            }
+        };
+        let mut uncut = ClientState::new(dialect);
+        apply(&mut uncut, &whole, 0);
+        for cut in (1..whole.len()).filter(|cut| !whole[cut - 1].0.is_empty()) {
+            let mut state = ClientState::new(dialect);
+            apply(&mut state, &whole[..cut], cut);
+            state.reconnect();
+            let rest = events_of(&client.get_with(address, &[("last-event-id", &whole[cut - 1].0)]).await.body);
+            apply(&mut state, &rest, cut);
+            assert!(state.is_over(), "{address}, cut at {cut}: {rest:?}");
+            let difference = first_difference(&uncut.document()["messages"], &state.document()["messages"]);
+            assert_eq!(difference, None, "{address}, cut at {cut}: {rest:?}");
         }
     }
 }

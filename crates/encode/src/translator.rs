@@ -137,6 +137,13 @@ impl Translator {
         self.position = position.filter(|position| position.state.is_none()).map(|position| position.cursor.into());
     }
 
+    /// Has the reader shown the state anew, before any frame: what it has is not known.
+    pub fn reset(&mut self) {
+        let mut nothing = Vec::new();
+        self.dialect.frame(&Frame::Reset { reason: CUT_INSIDE.into() }, &mut nothing);
+        debug_assert!(nothing.is_empty(), "a reset before any frame shows nothing");
+    }
+
     /// See [`Dialect::load_history`].
     pub fn load_history(&mut self, earlier: Vec<ActivityView>) {
         self.dialect.load_history(earlier);

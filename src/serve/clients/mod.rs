@@ -39,6 +39,7 @@ use crate::feed::Frames;
 use crate::feed::fan_out::Followers;
 use crate::feed::{AnyReader, Filter, ReadRequest, StartAt, TryNext};
 use crate::log::LogId;
+use crate::log::commit::CompactionState;
 use crate::model::{Audience, Cursor, RunId, Sequence};
 use crate::projection::View;
 use crate::projection::activity_set::Activity;
@@ -266,8 +267,12 @@ impl DialectStream {
     /// # Errors
     /// The store's failure.
     async fn open_within(app: &Arc<App>, access: OpenAccess, opening: StreamOpening) -> Result<Self, Problem> {
-        let StreamOpening { run, audience, after, replay, ids, earlier, dialect } = opening;
+        let StreamOpening { run, audience, mut after, mut replay, ids, earlier, dialect } = opening;
         let mut translator = ReaderTranslator::new(Translator::new(dialect, ids));
+        if precedes_compaction(app, &run, after).await? {
+            (after, replay) = (None, false);
+            translator.own().reset();
+        }
         load_history(app, &earlier, audience, &mut translator).await?;
         let state = after.and_then(|position| position.within_state());
         // A half-sent envelope must be translated again exactly as the first time.
@@ -729,6 +734,16 @@ async fn apart_with<T: Send + 'static>(
     let (done, taken) = apart(app, move || (work(taken.own()), taken)).await;
     *translator = taken;
     done
+}
+
+/// Whether a client resumes where the log no longer tells what the client has.
+///
+/// A compaction leaves the activities at the end of a log as they are, but not those at the envelopes before.
+async fn precedes_compaction(app: &App, run: &RunId, after: Option<DialectCursor>) -> Result<bool, Problem> {
+    let Some(DialectCursor { cursor, .. }) = after else { return Ok(false) };
+    let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
+    let CompactionState { times, through, .. } = tail.summary.compacted;
+    Ok(tail.epoch == Some(cursor.epoch) && times > 0 && cursor.after < through)
 }
 
 /// Lets a dialect load the state that its client already has. A client of another epoch begins anew.

@@ -78,7 +78,13 @@ impl ObjectStorage {
         let failed = |why| StorageAddressError::Directory { path: path.to_owned(), why };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         let store = LocalFileSystem::new_with_prefix(path).map_err(|why| failed(why.into()))?.with_fsync(true);
-        Ok(Self { store: Box::new(store), prefix: ObjectPath::default(), address: path.display().to_string() })
+        Ok(Self::of(store, path.display().to_string()))
+    }
+
+    /// A store that is open, with its address for messages.
+    #[must_use]
+    pub fn of(store: impl ObjectStore, address: String) -> Self {
+        Self { store: Box::new(store), prefix: ObjectPath::default(), address }
     }
 
     /// The address without credentials, for messages.

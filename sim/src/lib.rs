@@ -14,4 +14,5 @@ pub mod model;
 pub mod plan;
 pub mod planted;
 pub mod simulation;
+pub mod storage;
 pub mod world;

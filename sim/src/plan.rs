@@ -25,10 +25,14 @@ pub struct Plan {
     pub clients: Vec<DialectPlan>,
     pub questions: Vec<QuestionPlan>,
     pub runs: usize,
+    /// The first of the runs that end while the node still fails: nothing of them waits.
+    pub quick_from: usize,
     /// Whether each request has a token.
     pub has_tokens: bool,
     /// Whether ended runs are compacted.
     pub compacts: bool,
+    /// Whether ended runs are archived.
+    pub archives: bool,
     /// The feed's ring, in bytes, and its tick, in milliseconds.
     pub ring_bytes: u64,
     pub tick_ms: u64,
@@ -116,6 +120,8 @@ pub enum Step {
     Slow { ms: u64 },
     /// The next append fails.
     Fail { point: Point },
+    /// The object storage fails for a while.
+    Storage { ms: u64 },
     /// The disk is full for a while.
     Full { ms: u64 },
     /// The node ends, now or within its next append.
@@ -147,11 +153,11 @@ pub fn run_name(run: usize) -> String {
 #[must_use]
 pub fn of_seed(seed: u64) -> (Plan, Vec<Timed>) {
     let mut chance = Chance::new(seed, 1);
-    let runs = chance.in_range(1..4) as usize;
+    let waiting = chance.in_range(1..4) as usize;
     let has_tokens = chance.once_in(2);
     let compacts = Chance::new(seed, 6).once_in(3);
     let (mut producers, mut questions) = (Vec::new(), Vec::new());
-    for run in 0..runs {
+    for run in 0..waiting {
         let mut main = main_producer(&mut chance, run, has_tokens, &mut questions);
         if compacts {
             add_whole_texts(&mut main);
@@ -165,17 +171,51 @@ pub fn of_seed(seed: u64) -> (Plan, Vec<Timed>) {
         }
     }
     let readers = (0..chance.in_range(2..6)).map(|_| ReaderPlan {
-        run: (!chance.once_in(4)).then(|| chance.in_range(0..runs as u64) as usize),
+        run: (!chance.once_in(4)).then(|| chance.in_range(0..waiting as u64) as usize),
         is_events: chance.once_in(2),
         audience: chance.in_range(0..3) as usize,
         is_socket: chance.once_in(3),
     });
-    let readers: Vec<_> = readers.collect();
+    let mut readers: Vec<_> = readers.collect();
+    let (archives, mut chance_of_quick) = (Chance::new(seed, 8).once_in(3), Chance::new(seed, 9));
+    let runs = waiting + chance_of_quick.in_range(0..3) as usize;
+    for run in waiting..runs {
+        let chance = &mut chance_of_quick;
+        let mut main = quick_producer(chance, run);
+        if compacts {
+            add_whole_texts(&mut main);
+        }
+        producers.push(main);
+        let (is_events, audience, is_socket) = (chance.once_in(2), chance.in_range(0..3) as usize, chance.once_in(3));
+        readers.push(ReaderPlan { run: Some(run), is_events, audience, is_socket });
+    }
     let ring_bytes = *chance.pick(&[1 << 10, 4 << 10, 256 << 10]);
     let tick_ms = *chance.pick(&[0, 1, 8, 50]);
     let clients = clients(&mut Chance::new(seed, 5), runs as u64);
-    let plan = Plan { seed, producers, readers, clients, questions, runs, has_tokens, compacts, ring_bytes, tick_ms };
-    let steps = schedule(&mut chance, &plan);
+    let quick_from = waiting;
+    let plan = Plan {
+        seed,
+        producers,
+        readers,
+        clients,
+        questions,
+        runs,
+        quick_from,
+        has_tokens,
+        compacts,
+        archives,
+        ring_bytes,
+        tick_ms,
+    };
+    let mut steps = schedule(&mut chance, &plan);
+    if archives {
+        let last = steps.last().map_or(0, |step| step.at);
+        for _ in 0..chance_of_quick.in_range(0..4) {
+            let (at, ms) = (chance_of_quick.in_range(0..last + 1), chance_of_quick.in_range(1..4000));
+            steps.push(Timed { at, step: Step::Storage { ms } });
+        }
+        steps.sort_by_key(|step| step.at);
+    }
     (plan, steps)
 }
 
@@ -201,12 +241,7 @@ fn text(chance: &mut Chance, name: &str, n: u64) -> FactPlan {
 /// The producer that begins and ends a run.
 fn main_producer(chance: &mut Chance, run: usize, has_tokens: bool, questions: &mut Vec<QuestionPlan>) -> ProducerPlan {
     let name = format!("r{run}.main");
-    let plain = |n: u64, audience: usize, mut fact: Value| {
-        let token = format!("<{name}.{n}>");
-        fact["payload"]["note"] = json!(token);
-        fact["audience"] = json!(AUDIENCES[audience]);
-        FactPlan { token, audience, fact }
-    };
+    let plain = |n, audience, fact| noted(&name, n, audience, fact);
     let mut facts = vec![plain(0, 0, json!({"type": "run.started"}))];
     for n in 1..chance.in_range(4..20) {
         let call = format!("r{run}-c{n}");
@@ -229,6 +264,29 @@ fn main_producer(chance: &mut Chance, run: usize, has_tokens: bool, questions: &
     let n = facts.len() as u64;
     facts.push(plain(n, 0, json!({"type": "run.finished"})));
     ProducerPlan { run, name, is_numbered: true, facts }
+}
+
+/// The producer of a run that nothing waits for.
+fn quick_producer(chance: &mut Chance, run: usize) -> ProducerPlan {
+    let name = format!("r{run}.main");
+    let mut facts = vec![noted(&name, 0, 0, json!({"type": "run.started"}))];
+    for n in 1..chance.in_range(3..10) {
+        facts.push(match chance.in_range(0..6) {
+            0 => noted(&name, n, 2, json!({"type": "diagnostic.note", "payload": {"n": n}})),
+            _ => text(chance, &name, n),
+        });
+    }
+    let n = facts.len() as u64;
+    facts.push(noted(&name, n, 0, json!({"type": "run.finished"})));
+    ProducerPlan { run, name, is_numbered: true, facts }
+}
+
+/// A fact with its token in a note.
+fn noted(name: &str, n: u64, audience: usize, mut fact: Value) -> FactPlan {
+    let token = format!("<{name}.{n}>");
+    fact["payload"]["note"] = json!(token);
+    fact["audience"] = json!(AUDIENCES[audience]);
+    FactPlan { token, audience, fact }
 }
 
 /// Repeats the whole text of each message at its end, so that a compaction may remove its chunks.

@@ -2,7 +2,7 @@
 
 use crate::auditor::signing_key;
 use crate::dialects::{DialectClient, DialectPlan};
-use crate::disk::{Crash, Disk, FaultyJournal};
+use crate::disk::{Crash, FaultyJournal};
 use crate::model;
 use crate::plan::{AUDIENCES, BEGIN_MS, Plan, Step, Timed, of_seed, run_name, wait_rules};
 use crate::world::{SECRET_FILE, SESSION, World};
@@ -11,8 +11,10 @@ use proscenium::auth::{AuthConfig, Authenticator};
 use proscenium::environment::{Environment, sabotage, simulation};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
+use proscenium::log::archive::Archive;
 use proscenium::log::commit::Logs;
 use proscenium::log::memory::MemoryStore;
+use proscenium::object_storage::ObjectStorage;
 use proscenium::serve::access::origin::Origins;
 use proscenium::serve::maintenance::settle::StalenessLimits;
 use proscenium::serve::{KeepAlive, Limits, Server};
@@ -34,11 +36,17 @@ const FAILURES_WITHIN_MS: u64 = 1000;
 const RULES_WITHIN_MS: u64 = 12_000;
 /// A time after the last deadline of a question, in milliseconds.
 const LAST_DEADLINE_MS: u64 = 32_000;
-/// The time from the end of a run to its compaction, and the time within which all ended runs are compacted.
+/// The time from the last fact of an ended run to its compaction, and to its archiving.
 const COMPACTED_AFTER: Duration = Duration::from_secs(1);
-const COMPACTED_WITHIN: Duration = Duration::from_secs(5);
+const ARCHIVED_AFTER: Duration = Duration::from_secs(2);
+/// The time within which both are done.
+const MOVED_WITHIN: Duration = Duration::from_secs(8);
 /// The time between two looks at what has to come about.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The time within which an object is deleted that no run names.
+const ORPHANS_WITHIN: Duration = Duration::from_mins(2);
+/// The most bytes of archived runs on the node's disk: a few runs.
+const ARCHIVE_CACHE_BYTES: u64 = 4096;
 /// What came of a simulation.
 pub struct Outcome {
     /// What contradicts the promises; empty if nothing does.
@@ -118,8 +126,9 @@ async fn live(world: &Rc<World>, seed: u64, next: &mut usize) -> End {
     let wall = jiff::Timestamp::from_millisecond(ms).expect("the time is in range");
     simulation::begin(seed, wall);
     world.disk.recover();
+    world.storage.heal();
     let (sender, sockets) = mpsc::unbounded_channel();
-    let server = match server(&world.plan, &world.disk) {
+    let server = match server(world) {
         Ok(server) => server,
         Err(error) => {
             world.violation(format!("the node does not start: {error}"));
@@ -147,6 +156,7 @@ async fn live(world: &Rc<World>, seed: u64, next: &mut usize) -> End {
             follow_schedule(world, next, &mut stop).await;
             world.note("the faults stop");
             world.disk.heal();
+            world.storage.heal();
             world.healed_at.set(world.healed_at.get().or(Some(world.now())));
             world.cut_after.set(0);
             settle(world).await;
@@ -154,8 +164,13 @@ async fn live(world: &Rc<World>, seed: u64, next: &mut usize) -> End {
     }
 }
 
-fn server(plan: &Plan, disk: &Arc<Disk>) -> Result<Server, proscenium::log::StoreError> {
-    let logs = Logs::open(MemoryStore::new(), Arc::new(FaultyJournal(disk.clone())))?;
+fn server(world: &World) -> Result<Server, proscenium::log::StoreError> {
+    let plan = &world.plan;
+    let archive = world.archive_dir.as_ref().map_or_else(Archive::none, |dir| {
+        let storage = ObjectStorage::of(world.storage.clone(), "simulated".to_owned());
+        Archive::on(storage, dir.path(), ARCHIVE_CACHE_BYTES).expect("a directory of this process can be emptied")
+    });
+    let logs = Logs::open_with(MemoryStore::new(), Arc::new(FaultyJournal(world.disk.clone())), archive)?;
     let sizes = FeedConfig {
         tick: Duration::from_millis(plan.tick_ms),
         ring_bytes_max: plan.ring_bytes as usize,
@@ -171,6 +186,7 @@ fn server(plan: &Plan, disk: &Arc<Disk>) -> Result<Server, proscenium::log::Stor
     let keys = AuthConfig { key: Some(SECRET_FILE.into()), service: "proscenium".into(), ..AuthConfig::default() };
     let keys = plan.has_tokens.then(|| Authenticator::open(keys, Environment::SYSTEM).expect("the secret is valid")).flatten();
     let server = server.with_compaction(plan.compacts.then_some(COMPACTED_AFTER));
+    let server = server.with_archiving(plan.archives.then_some(ARCHIVED_AFTER));
     Ok(server.with_waits(rules).with_signing_key(signing_key()).with_auth(keys, Origins::default()))
 }
 
@@ -183,9 +199,8 @@ async fn follow_schedule(world: &Rc<World>, next: &mut usize, stop: &mut Option<
         match step {
             Step::Send { producer, facts, burst } => {
                 let of = &world.producers[producer];
-                // The last fact of a run comes when its decisions are over.
                 let all = world.plan.producers[producer].facts.len();
-                let most = if producer_ends_run(world, producer) { all - 1 } else { all };
+                let most = if ends_waiting_run(world, producer) { all - 1 } else { all };
                 of.allowed.set((of.allowed.get() + facts).min(most));
                 of.burst.set(burst);
             }
@@ -211,6 +226,7 @@ async fn follow_schedule(world: &Rc<World>, next: &mut usize, stop: &mut Option<
             Step::Clock { ms } => world.step_wall_clock(ms),
             Step::Slow { ms } => world.disk.slow(ms),
             Step::Fail { point } => world.disk.fail(point),
+            Step::Storage { ms } => world.storage.fail(Duration::from_millis(ms)),
             Step::Full { ms } => world.disk.fill(Duration::from_millis(ms)),
             Step::Crash { at: Some(point), how } => world.disk.crash_at(point, how),
             Step::Crash { at: None, how } => world.disk.crash(how),
@@ -221,8 +237,10 @@ async fn follow_schedule(world: &Rc<World>, next: &mut usize, stop: &mut Option<
     }
 }
 
-fn producer_ends_run(world: &World, producer: usize) -> bool {
-    world.plan.producers[producer].name.rsplit_once('.').is_some_and(|(_, part)| part == "main")
+/// Whether the last fact of a producer ends a run, and comes when the decisions of that run are over.
+fn ends_waiting_run(world: &World, producer: usize) -> bool {
+    let of = &world.plan.producers[producer];
+    of.run < world.plan.quick_from && of.name.rsplit_once('.').is_some_and(|(_, part)| part == "main")
 }
 
 /// Waits until something has come about; records it if it does not.
@@ -240,7 +258,7 @@ async fn await_that(world: &World, what: &str, is_so: impl Fn() -> bool) {
 async fn settle(world: &Rc<World>) {
     world.worker.mood.set(0);
     world.correct_wall_clock();
-    let ends = |n: usize| world.plan.producers[n].facts.len() - usize::from(producer_ends_run(world, n));
+    let ends = |n: usize| world.plan.producers[n].facts.len() - usize::from(ends_waiting_run(world, n));
     let all = || world.producers.iter().enumerate();
     all().for_each(|(n, producer)| producer.allowed.set(ends(n)));
     world.changed.notify_waiters();
@@ -268,8 +286,9 @@ async fn settle(world: &Rc<World>) {
     }
     all().for_each(|(n, producer)| producer.allowed.set(world.plan.producers[n].facts.len()));
     // Some readers come back to compacted runs.
+    let moves_rows = world.plan.compacts || world.plan.archives;
     for (reader, n) in world.readers.iter().zip(0..) {
-        let comes_late = world.plan.compacts && n % 2 == 1;
+        let comes_late = moves_rows && n % 2 == 1;
         reader.is_open.set(!comes_late);
         if comes_late {
             reader.cut.notify_one();
@@ -278,8 +297,8 @@ async fn settle(world: &Rc<World>) {
     world.changed.notify_waiters();
     let is_sent = |(n, of): (usize, &crate::world::Producer)| of.next.get() >= world.plan.producers[n].facts.len();
     await_that(world, "all runs are ended", || all().all(|one| one.1.is_refused.get() || is_sent(one))).await;
-    if world.plan.compacts {
-        sleep(COMPACTED_WITHIN).await;
+    if moves_rows {
+        sleep(MOVED_WITHIN).await;
         world.readers.iter().for_each(|reader| reader.is_open.set(true));
         world.changed.notify_waiters();
     }
@@ -352,6 +371,7 @@ async fn check(world: &Rc<World>, runs: &[String]) {
             world.check_client(n).await;
         }
     }
+    check_objects(world, runs.len()).await;
     let attention = world.get("/v1/attention?audience=internal&limit=100").await.unwrap_or_default();
     for run in (0..world.plan.runs).map(run_name).filter(|run| !runs.contains(run)) {
         // What was on its way when it was erased begins the run again.
@@ -377,6 +397,25 @@ async fn check(world: &Rc<World>, runs: &[String]) {
     let path = format!("/v1/sessions/{SESSION}/events?audience=internal");
     if !runs.is_empty() && world.get(&path).await.is_none() {
         world.violation("the session cannot be read".to_owned());
+    }
+}
+
+/// Waits until the object storage has an object of each ended run, and no other one.
+async fn check_objects(world: &World, ended: usize) {
+    if !world.plan.archives {
+        return;
+    }
+    // What was on its way when a run was erased may begin it again, and end it.
+    let possible = ended..=world.plan.runs;
+    let until = Instant::now() + ORPHANS_WITHIN;
+    let mut count = world.storage.count().await;
+    world.note(&format!("the object storage has {count} objects of {ended} ended runs"));
+    while !possible.contains(&count) && Instant::now() < until {
+        sleep(Duration::from_secs(1)).await;
+        count = world.storage.count().await;
+    }
+    if !possible.contains(&count) {
+        world.violation(format!("{ended} runs are ended, and the object storage has {count} objects"));
     }
 }
 

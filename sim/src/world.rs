@@ -6,6 +6,7 @@ use crate::dialects::DialectClient;
 use crate::disk::Disk;
 use crate::model::{Model, Picture};
 use crate::plan::{AUDIENCES, BEGIN_MS, FactPlan, Plan, Timed, Wait, run_name};
+use crate::storage::Storage;
 use futures_util::{SinkExt, StreamExt};
 use http::Request;
 use proscenium::auth::keys::TokenSigner;
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::io::DuplexStream;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
@@ -39,6 +41,9 @@ pub struct World {
     pub plan: Plan,
     pub steps: Vec<Timed>,
     pub disk: Arc<Disk>,
+    pub storage: Storage,
+    /// Where a node that archives keeps what it fetched.
+    pub archive_dir: Option<TempDir>,
     pub model: RefCell<Model>,
     pub chance: RefCell<Chance>,
     pub producers: Vec<Producer>,
@@ -147,6 +152,8 @@ impl World {
         };
         Rc::new(Self {
             disk: Disk::new(plan.seed),
+            storage: Storage::new(Chance::new(plan.seed, 10)),
+            archive_dir: plan.archives.then(|| tempfile::tempdir().expect("the machine has a directory for temporary files")),
             model: RefCell::new(Model::of(&plan)),
             chance: RefCell::new(Chance::new(plan.seed, 3)),
             producers: plan.producers.iter().map(producer).collect(),

@@ -2,6 +2,8 @@
 
 use parking_lot::{Condvar, Mutex};
 use std::thread::{Builder, JoinHandle};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task;
 
 /// Starts a thread that runs `work` to its end.
@@ -44,6 +46,19 @@ pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         });
     }
     task::spawn_blocking(work)
+}
+
+/// Waits for a task of a runtime. It blocks: only for work of [`spawn_blocking`]. `None`: the runtime has ended.
+///
+/// The future itself would panic in a runtime that stops. In a simulation it has to be ready at once.
+pub fn wait_for<T: Send + 'static>(runtime: &Handle, future: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    #[cfg(feature = "simulation")]
+    if super::simulation::is_active() {
+        return futures_util::FutureExt::now_or_never(task::unconstrained(future));
+    }
+    let (done, waited) = oneshot::channel();
+    runtime.spawn(async move { done.send(future.await) });
+    waited.blocking_recv().ok()
 }
 
 /// Wakes the thread that waits for a change of state behind a lock. One thread may wait.

@@ -200,6 +200,37 @@ async fn a_late_fact_continues_an_archived_run_which_is_archived_again_as_one_ob
 }
 
 #[tokio::test]
+async fn facts_that_come_while_a_run_is_archived_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, archiver, logs) = start(dir.path()).await;
+    let archiver = archiver.with_step_appends(1);
+    for n in 0..20 {
+        let run = &format!("r{n}");
+        publish(&client, run, &call("c")).await;
+        publish(&client, run, &[end()]).await;
+        until_indexed(&client).await;
+        // At another moment of the archiving each time.
+        let come_late = async {
+            tokio::time::sleep(Duration::from_millis(n % 10)).await;
+            for late in [0, 2, 4] {
+                publish(&client, run, &[text(late), text(late + 1)]).await;
+            }
+        };
+        let (archived, ()) = tokio::join!(archiver.run_once(), come_late);
+        archived.unwrap();
+        let all = all_of(&client, run).await;
+        let texts = client.read_events(run, "audience=internal&type=text.final", 10).await;
+        assert_eq!(texts.len(), 6, "{run}");
+        // They are archived like the others once their run has rested.
+        until_indexed(&client).await;
+        archiver.run_once().await.unwrap();
+        assert_eq!(all_of(&client, run).await, all, "{run}");
+        assert_eq!(stored_rows(&logs, run).await, 1, "{run}");
+    }
+    assert_eq!(objects(dir.path()).len(), 20);
+}
+
+#[tokio::test]
 async fn an_erasure_deletes_the_object_before_it_answers_and_erases_nothing_when_it_cannot() {
     let dir = tempfile::tempdir().unwrap();
     let (client, archiver, _) = start(dir.path()).await;

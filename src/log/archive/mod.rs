@@ -25,6 +25,7 @@ pub use object::{ArchivedObject, ObjectWriter};
 pub use store::ArchivedStore;
 
 use super::{Blob, LogId, Store, StoreError};
+use crate::environment;
 use crate::meter::Counter;
 use crate::model::{BlobId, Epoch, Sequence};
 use crate::object_storage::{self, ObjectStorage, StorageAddressError};
@@ -39,7 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedMutexGuard, Semaphore, oneshot};
+use tokio::sync::{OwnedMutexGuard, Semaphore};
 use tokio::time::Instant;
 
 /// The key of the state entry that names the object of an archived log.
@@ -207,7 +208,14 @@ impl Archive {
     /// # Errors
     /// [`StorageAddressError`].
     pub fn open(address: &str, dir: &Path, cache_bytes_max: u64) -> Result<Self, StorageAddressError> {
-        let storage = ObjectStorage::open(address)?;
+        Self::on(ObjectStorage::open(address)?, dir, cache_bytes_max)
+    }
+
+    /// The same on object storage that is open.
+    ///
+    /// # Errors
+    /// `Directory`.
+    pub fn on(storage: ObjectStorage, dir: &Path, cache_bytes_max: u64) -> Result<Self, StorageAddressError> {
         let of_directory = |why| StorageAddressError::Directory { path: dir.to_owned(), why };
         match std::fs::remove_dir_all(dir) {
             Err(why) if why.kind() != std::io::ErrorKind::NotFound => return Err(of_directory(why)),
@@ -272,16 +280,14 @@ impl Archive {
                 None => fetching.fetch(&entry_of).await,
             }
         };
-        // A task, which a server that stops drops: the future itself would panic there.
-        let (done, fetched) = oneshot::channel();
-        target.runtime.spawn(async move { done.send(tokio::time::timeout(FETCH_TIME_MAX, fetch).await) });
-        let fetched = match fetched.blocking_recv() {
-            Ok(Ok(fetched)) => fetched,
-            Ok(Err(_)) => {
+        let fetch = async { tokio::time::timeout(FETCH_TIME_MAX, fetch).await };
+        let fetched = match environment::threads::wait_for(&target.runtime, fetch) {
+            Some(Ok(fetched)) => fetched,
+            Some(Err(_)) => {
                 *target.paused.lock() = Some(Instant::now() + PAUSE_AFTER_FAILURE);
                 Err(format!("{} did not answer within {} seconds", target.storage.address(), FETCH_TIME_MAX.as_secs()))
             }
-            Err(_) => Err("the server is stopping".into()),
+            None => Err("the server is stopping".into()),
         };
         match &fetched {
             Ok(_) => self.fetched.add(1),

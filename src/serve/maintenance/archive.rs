@@ -119,11 +119,11 @@ impl Archiver {
             return Ok(None);
         }
         archive.put(id, &entry, file).await?;
-        let (mut found, mut is_named) = (tail, false);
+        let (mut found, mut is_named, through) = (tail, false, entry.through);
         let mut moved = Some(moved).filter(|moved| !moved.is_empty());
         loop {
             let (of, last, count) = (id.clone(), found.last, self.step_appends);
-            let emptied = logs.work(move |store| emptied_appends(store, &of, epoch, last, count)).await?;
+            let emptied = logs.work(move |store| emptied_appends(store, &of, epoch, (through, last), count)).await?;
             let has_emptied_rows = emptied.len() < count;
             let is_last = has_emptied_rows && moved.is_none();
             let plan = CompactionPlan {
@@ -131,7 +131,7 @@ impl Archiver {
                 unseen: [0; 3],
                 compacted: found.summary.compacted,
                 // Until the last step the run stays due.
-                archived_through: if is_last { found.last } else { Sequence(found.last.0 - 1) },
+                archived_through: if is_last { through } else { Sequence(through.0 - 1) },
                 state: vec![(Bytes::from_static(ARCHIVE), Some(entry.save()))],
             };
             if !ingest.compact(id, &found, plan).await? {
@@ -276,16 +276,18 @@ fn write_object(
     Ok(Some(Draft { file, entry, before, position, moved }))
 }
 
-/// The next appends that the store still has, at most `count`, emptied; of the last one, its last row stays.
+/// The next appends up to `through` that the store still has, at most `count`, emptied; the log's `last` row stays.
+///
+/// Facts that came since the object was written are in no object.
 fn emptied_appends(
     store: &dyn Store,
     id: &LogId,
     epoch: Epoch,
-    last: Sequence,
+    (through, last): (Sequence, Sequence),
     count: usize,
 ) -> Result<Vec<RewrittenAppend>, StoreError> {
     let (mut emptied, mut at) = (Vec::new(), Sequence::NONE);
-    while at < last && emptied.len() < count {
+    while at < through && emptied.len() < count {
         let page = store.read_stored(id, epoch, at, READ_LIMIT)?;
         if page.is_empty() {
             break;
@@ -293,6 +295,9 @@ fn emptied_appends(
         for StoredAppend { position, rows, .. } in page.into_iter().take(count - emptied.len()) {
             let Some(newest) = Rows(rows.clone()).last() else { continue };
             at = newest.sequence();
+            if at > through {
+                break;
+            }
             let kept = if at == last { ROW_LENGTH_BYTES + newest.size() } else { 0 };
             if kept < rows.len() {
                 let last = if kept > 0 { last } else { Sequence::NONE };

@@ -12,6 +12,8 @@ pub const AUDIENCES: [&str; 3] = ["user", "dashboard", "internal"];
 pub const BEGIN_MS: i64 = 1_767_225_600_000;
 /// The rules of the server for all questions: what each does, and after how many milliseconds.
 pub const STEPS: [(&str, i64); 2] = [("remind", 2000), ("escalate", 5000)];
+/// The size of a body: more than a fact may have.
+const BODY_BYTES: usize = 300_000;
 /// The time after which the server decides a question with a stated risk, in milliseconds.
 pub const DECIDED_AFTER_MS: i64 = 8000;
 
@@ -181,17 +183,23 @@ pub fn of_seed(seed: u64) -> (Plan, Vec<Timed>) {
     let runs = waiting + chance_of_quick.in_range(0..3) as usize;
     for run in waiting..runs {
         let chance = &mut chance_of_quick;
-        let mut main = quick_producer(chance, run);
+        let mut main = quick_producer(chance, run, archives);
         if compacts {
             add_whole_texts(&mut main);
         }
         producers.push(main);
+        if compacts || archives {
+            let name = format!("r{run}.late");
+            let facts = (0..chance.in_range(0..40)).map(|n| text(chance, &name, n)).collect();
+            producers.push(ProducerPlan { run, name, is_numbered: true, facts });
+        }
         let (is_events, audience, is_socket) = (chance.once_in(2), chance.in_range(0..3) as usize, chance.once_in(3));
         readers.push(ReaderPlan { run: Some(run), is_events, audience, is_socket });
     }
     let ring_bytes = *chance.pick(&[1 << 10, 4 << 10, 256 << 10]);
     let tick_ms = *chance.pick(&[0, 1, 8, 50]);
-    let clients = clients(&mut Chance::new(seed, 5), runs as u64);
+    // A stream of a dialect ends with its run: a client has what comes late if it was cut before, and not otherwise.
+    let clients = clients(&mut Chance::new(seed, 5), if compacts || archives { waiting } else { runs } as u64);
     let quick_from = waiting;
     let plan = Plan {
         seed,
@@ -266,8 +274,8 @@ fn main_producer(chance: &mut Chance, run: usize, has_tokens: bool, questions: &
     ProducerPlan { run, name, is_numbered: true, facts }
 }
 
-/// The producer of a run that nothing waits for.
-fn quick_producer(chance: &mut Chance, run: usize) -> ProducerPlan {
+/// The producer of a run that nothing waits for. `has_body`: half of them have a body.
+fn quick_producer(chance: &mut Chance, run: usize, has_body: bool) -> ProducerPlan {
     let name = format!("r{run}.main");
     let mut facts = vec![noted(&name, 0, 0, json!({"type": "run.started"}))];
     for n in 1..chance.in_range(3..10) {
@@ -275,6 +283,11 @@ fn quick_producer(chance: &mut Chance, run: usize) -> ProducerPlan {
             0 => noted(&name, n, 2, json!({"type": "diagnostic.note", "payload": {"n": n}})),
             _ => text(chance, &name, n),
         });
+    }
+    let n = facts.len() as u64;
+    if has_body && chance.once_in(2) {
+        let payload = json!({"toolName": "dig", "result": "word ".repeat(BODY_BYTES / 5)});
+        facts.push(noted(&name, n, 0, json!({"type": "tool.finished", "toolCallId": format!("r{run}-dig"), "payload": payload})));
     }
     let n = facts.len() as u64;
     facts.push(noted(&name, n, 0, json!({"type": "run.finished"})));

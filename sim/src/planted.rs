@@ -58,8 +58,11 @@ pub const FAULTS: &[Fault] = &[
     fault(48, "each fourth head of a hash chain is not saved", 20),
     fault(49, "two approvals of one person count as two", 60),
     fault(50, "a rule that has decided is not counted as done", 60),
-    fault(51, "the deadlines of a run are forgotten in a restart", 20),
+    fault(51, "the deadlines of a run are forgotten in a restart", 60),
     fault(52, "a compaction removes what an activity needs", 20),
     fault(53, "the chain goes on after removed rows from the first of them", 20),
     fault(54, "a stream outlives its token", 20),
+    fault(55, "facts that came while a run was archived leave the store", 60),
+    fault(56, "a run names an object that was not stored", 60),
+    fault(57, "the object of an erased run stays", 60),
 ];

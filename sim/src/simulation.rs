@@ -1,10 +1,11 @@
 //! One simulation: the lives of a node, one after another, the schedule of faults, and the checks at the end.
 
 use crate::auditor::signing_key;
+use crate::chance::Chance;
 use crate::dialects::{DialectClient, DialectPlan};
 use crate::disk::{Crash, FaultyJournal};
 use crate::model;
-use crate::plan::{AUDIENCES, BEGIN_MS, Plan, Step, Timed, of_seed, run_name, wait_rules};
+use crate::plan::{AUDIENCES, BEGIN_MS, Plan, ReaderPlan, Step, Timed, of_seed, run_name, wait_rules};
 use crate::world::{SECRET_FILE, SESSION, World};
 use futures_util::stream;
 use proscenium::auth::{AuthConfig, Authenticator};
@@ -43,6 +44,8 @@ const ARCHIVED_AFTER: Duration = Duration::from_secs(2);
 const MOVED_WITHIN: Duration = Duration::from_secs(8);
 /// The time between two looks at what has to come about.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// How often facts come late.
+const LATE_ROUNDS: usize = 5;
 /// The time within which an object is deleted that no run names.
 const ORPHANS_WITHIN: Duration = Duration::from_mins(2);
 /// The most bytes of archived runs on the node's disk: a few runs.
@@ -260,6 +263,9 @@ async fn settle(world: &Rc<World>) {
     world.correct_wall_clock();
     let ends = |n: usize| world.plan.producers[n].facts.len() - usize::from(ends_waiting_run(world, n));
     let all = || world.producers.iter().enumerate();
+    if world.plan.archives {
+        send_late(world).await;
+    }
     all().for_each(|(n, producer)| producer.allowed.set(ends(n)));
     world.changed.notify_waiters();
     await_that(world, "all facts are sent", || all().all(|(n, of)| of.is_refused.get() || of.next.get() >= ends(n))).await;
@@ -297,6 +303,11 @@ async fn settle(world: &Rc<World>) {
     world.changed.notify_waiters();
     let is_sent = |(n, of): (usize, &crate::world::Producer)| of.next.get() >= world.plan.producers[n].facts.len();
     await_that(world, "all runs are ended", || all().all(|one| one.1.is_refused.get() || is_sent(one))).await;
+    // Readers that got the end of a run come back for what came late.
+    let may_be_late = |reader: &ReaderPlan| moves_rows && reader.run.is_some_and(|run| run >= world.plan.quick_from);
+    let ended_early = world.plan.readers.iter().zip(&world.readers).filter(|(plan, _)| may_be_late(plan));
+    ended_early.for_each(|(_, reader)| reader.has_ended.set(false));
+    world.changed.notify_waiters();
     if moves_rows {
         sleep(MOVED_WITHIN).await;
         world.readers.iter().for_each(|reader| reader.is_open.set(true));
@@ -330,6 +341,33 @@ async fn settle(world: &Rc<World>) {
     if world.model.borrow().violations.is_empty() {
         check(world, &runs).await;
     }
+}
+
+/// Lets facts come late to runs that have ended, again and again about when those are archived.
+async fn send_late(world: &World) {
+    let mut chance = Chance::new(world.plan.seed, 11);
+    let is_late = |n: usize| world.plan.producers[n].name.ends_with(".late");
+    let all = || world.producers.iter().enumerate();
+    // The runs end.
+    all()
+        .filter(|(n, _)| !is_late(*n))
+        .filter(|(n, _)| world.plan.producers[*n].run >= world.plan.quick_from)
+        .for_each(|(n, producer)| producer.allowed.set(world.plan.producers[n].facts.len()));
+    world.disk.slow(30);
+    for _ in 0..LATE_ROUNDS {
+        world.changed.notify_waiters();
+        if chance.once_in(3) {
+            world.storage.fail(Duration::from_millis(chance.in_range(1..4000)));
+        }
+        sleep(ARCHIVED_AFTER + Duration::from_millis(chance.in_range(0..1200))).await;
+        for (n, producer) in all().filter(|(n, _)| is_late(*n)) {
+            let most = world.plan.producers[n].facts.len();
+            producer.allowed.set((producer.allowed.get() + 8).min(most));
+            producer.burst.set(chance.in_range(1..5) as usize);
+        }
+    }
+    world.disk.slow(1);
+    world.storage.heal();
 }
 
 async fn check(world: &Rc<World>, runs: &[String]) {
@@ -371,7 +409,6 @@ async fn check(world: &Rc<World>, runs: &[String]) {
             world.check_client(n).await;
         }
     }
-    check_objects(world, runs.len()).await;
     let attention = world.get("/v1/attention?audience=internal&limit=100").await.unwrap_or_default();
     for run in (0..world.plan.runs).map(run_name).filter(|run| !runs.contains(run)) {
         // What was on its way when it was erased begins the run again.
@@ -398,15 +435,20 @@ async fn check(world: &Rc<World>, runs: &[String]) {
     if !runs.is_empty() && world.get(&path).await.is_none() {
         world.violation("the session cannot be read".to_owned());
     }
+    if world.plan.archives {
+        check_objects(world, runs).await;
+    }
 }
 
-/// Waits until the object storage has an object of each ended run, and no other one.
-async fn check_objects(world: &World, ended: usize) {
-    if !world.plan.archives {
-        return;
-    }
+/// Waits until the object storage has an object of each ended run, and no other one. Then erases one of the runs.
+async fn check_objects(world: &World, runs: &[String]) {
+    let ended = runs.len();
     // What was on its way when a run was erased may begin it again, and end it.
-    let possible = ended..=world.plan.runs;
+    let mut again = 0;
+    for run in (0..world.plan.runs).map(run_name).filter(|run| world.model.borrow().is_erased(run)) {
+        again += usize::from(world.get(&format!("/v1/runs/{run}")).await.is_some());
+    }
+    let possible = ended..=ended + again;
     let until = Instant::now() + ORPHANS_WITHIN;
     let mut count = world.storage.count().await;
     world.note(&format!("the object storage has {count} objects of {ended} ended runs"));
@@ -415,7 +457,14 @@ async fn check_objects(world: &World, ended: usize) {
         count = world.storage.count().await;
     }
     if !possible.contains(&count) {
-        world.violation(format!("{ended} runs are ended, and the object storage has {count} objects"));
+        return world.violation(format!("{ended} runs are ended, and the object storage has {count} objects"));
+    }
+    let Some(run) = runs.last() else { return };
+    world.model.borrow_mut().erases(run);
+    let answer = world.request("DELETE", &format!("/v1/runs/{run}"), &[], String::new()).await;
+    let left = world.storage.count().await;
+    if answer.is_none_or(|answer| answer.status != 204) || left != count - 1 {
+        world.violation(format!("{run} is erased, and of {count} objects {left} are left"));
     }
 }
 

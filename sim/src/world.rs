@@ -144,6 +144,7 @@ impl World {
                     audience: of.audience,
                     is_events: of.is_events,
                     may_be_compacted: plan.compacts,
+                    is_of_session: of.run.is_none(),
                     ..Picture::default()
                 }),
                 cut: Notify::new(),

@@ -209,20 +209,22 @@ async fn facts_that_come_while_a_run_is_archived_are_kept() {
         publish(&client, run, &call("c")).await;
         publish(&client, run, &[end()]).await;
         until_indexed(&client).await;
-        // At another moment of the archiving each time.
-        let come_late = async {
-            tokio::time::sleep(Duration::from_millis(n % 10)).await;
-            for late in [0, 2, 4] {
-                publish(&client, run, &[text(late), text(late + 1)]).await;
-            }
-        };
-        let (archived, ()) = tokio::join!(archiver.run_once(), come_late);
-        archived.unwrap();
+        // Twice, because the second time there is an older object. At another moment of the archiving each time.
+        for first in [0, 6] {
+            let come_late = async {
+                tokio::time::sleep(Duration::from_millis(n % 10)).await;
+                for late in [first, first + 2, first + 4] {
+                    publish(&client, run, &[text(late), text(late + 1)]).await;
+                }
+            };
+            let (archived, ()) = tokio::join!(archiver.run_once(), come_late);
+            archived.unwrap();
+            until_indexed(&client).await;
+        }
         let all = all_of(&client, run).await;
-        let texts = client.read_events(run, "audience=internal&type=text.final", 10).await;
-        assert_eq!(texts.len(), 6, "{run}");
+        let texts = client.read_events(run, "audience=internal&type=text.final", 20).await;
+        assert_eq!(texts.len(), 12, "{run}");
         // They are archived like the others once their run has rested.
-        until_indexed(&client).await;
         archiver.run_once().await.unwrap();
         assert_eq!(all_of(&client, run).await, all, "{run}");
         assert_eq!(stored_rows(&logs, run).await, 1, "{run}");

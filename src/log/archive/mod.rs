@@ -33,7 +33,7 @@ use bytes::{Buf, Bytes};
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -125,6 +125,8 @@ pub struct Archive {
     target: Option<Arc<Target>>,
     /// Of each log that is being archived or erased.
     locks: Mutex<HashMap<LogId, Arc<tokio::sync::Mutex<()>>>>,
+    /// The objects whose deletion failed, each with its log.
+    left: Mutex<HashSet<(LogId, String)>>,
     /// Objects and bytes that were fetched, and fetches that failed.
     pub fetched: Counter,
     pub fetched_bytes: Counter,
@@ -197,7 +199,7 @@ impl Archive {
     #[must_use]
     pub fn none() -> Self {
         let (fetched, fetched_bytes, failed_fetches) = Default::default();
-        Self { target: None, locks: Mutex::default(), fetched, fetched_bytes, failed_fetches }
+        Self { target: None, locks: Mutex::default(), left: Mutex::default(), fetched, fetched_bytes, failed_fetches }
     }
 
     /// Uses object storage at an address, with the credentials of its provider's environment variables. Call it inside a
@@ -360,9 +362,29 @@ impl Archive {
     /// # Panics
     /// Without object storage.
     pub async fn delete(&self, log: &LogId, object: &str) -> Result<(), StoreError> {
-        let target = self.opened();
+        let (target, left) = (self.opened(), (log.clone(), object.to_owned()));
         target.cache.lock().remove(object);
-        target.storage.delete(object).await.map_err(|error| target.error(log, object, &error))
+        let deleted = target.storage.delete(object).await.map_err(|error| target.error(log, object, &error));
+        match &deleted {
+            Ok(()) => self.left.lock().remove(&left),
+            Err(_) => self.left.lock().insert(left),
+        };
+        deleted
+    }
+
+    /// Deletes the objects of a log: the one that it names, and those whose deletion failed.
+    ///
+    /// # Errors
+    /// `Archived`.
+    ///
+    /// # Panics
+    /// Without object storage.
+    pub async fn delete_all(&self, log: &LogId, named: Option<String>) -> Result<(), StoreError> {
+        let left: Vec<_> = self.left.lock().iter().filter(|(of, _)| of == log).map(|(_, object)| object.clone()).collect();
+        for object in left.into_iter().chain(named) {
+            self.delete(log, &object).await?;
+        }
+        Ok(())
     }
 
     /// The names of all objects of a store, with the number of the log of each.

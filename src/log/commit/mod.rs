@@ -42,6 +42,7 @@ use super::status_changes::StatusChanges;
 use super::{
     Blob, Compaction, Leader, Limit, ListedLog, LoadedLog, LogId, LogKind, Mark, Remains, Store, StoreError, StoredAppend,
 };
+use crate::environment::sabotage;
 use crate::environment::threads::{spawn_blocking, spawn_thread};
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use applier::Applier;
@@ -532,26 +533,24 @@ impl Logs {
         answer.unwrap_or_else(|| Err(self.end_of_committer()))
     }
 
-    /// Deletes the object of an archived log.
+    /// Deletes the objects of an archived log.
     async fn delete_archived(&self, id: &LogId) -> Result<(), StoreError> {
         let (store, of) = (self.store.clone(), id.clone());
         let entry = move || match store.head(&of)? {
             Some(head) => store.entry(&of, head.epoch, ARCHIVE),
             None => Ok(None),
         };
-        let Some(entry) = blocking(&self.blocking.state, entry).await? else { return Ok(()) };
-        match ArchiveEntry::read(id, &entry) {
-            Ok(entry) if self.archive.is_open() => self.archive.delete(id, &entry.object).await,
-            Ok(ArchiveEntry { object, .. }) => {
-                tracing::warn!(log = %id, object, "without --archive-to, the object of an erased run stays where it is");
-                Ok(())
-            }
-            // A sweep deletes what no run names.
-            Err(error) => {
-                tracing::warn!(%error, "an erased run was archived, and it is unknown where");
-                Ok(())
-            }
+        let entry = blocking(&self.blocking.state, entry).await?;
+        // A sweep deletes what no run names.
+        let unknown = |error: StoreError| tracing::warn!(%error, "an erased run was archived, and it is unknown where");
+        let named = entry.and_then(|entry| ArchiveEntry::read(id, &entry).map_err(unknown).ok()).map(|entry| entry.object);
+        if self.archive.is_open() && !sabotage::is(57) {
+            return self.archive.delete_all(id, named).await;
         }
+        if let Some(object) = named {
+            tracing::warn!(log = %id, object, "without --archive-to, the object of an erased run stays where it is");
+        }
+        Ok(())
     }
 
     /// Why the committer answers no more requests.

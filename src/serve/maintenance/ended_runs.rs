@@ -15,6 +15,11 @@ const CHECK_INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_secs(1
 /// Waits for the next look at all runs, for work that is due so long after their end, and until this server leads.
 pub async fn next_look(app: &App, after: Duration) {
     tokio::time::sleep((after / 4).clamp(*CHECK_INTERVAL.start(), *CHECK_INTERVAL.end())).await;
+    until_leading(app).await;
+}
+
+/// Waits until this server leads.
+pub async fn until_leading(app: &App) {
     while !app.logs.leadership().leads() {
         tokio::time::sleep(*CHECK_INTERVAL.start()).await;
     }

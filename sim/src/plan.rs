@@ -35,6 +35,8 @@ pub struct Plan {
     pub compacts: bool,
     /// Whether ended runs are archived.
     pub archives: bool,
+    /// Whether a rule of retention erases everything in the end.
+    pub retains: bool,
     /// The feed's ring, in bytes, and its tick, in milliseconds.
     pub ring_bytes: u64,
     pub tick_ms: u64,
@@ -212,10 +214,14 @@ pub fn of_seed(seed: u64) -> (Plan, Vec<Timed>) {
         has_tokens,
         compacts,
         archives,
+        retains: false,
         ring_bytes,
         tick_ms,
     };
     let mut steps = schedule(&mut chance, &plan);
+    // What was on its way when a run was erased may begin it again. Then it never ends, and no rule is about it.
+    let has_erasure = steps.iter().any(|step| matches!(step.step, Step::Erase { .. }));
+    let plan = Plan { retains: Chance::new(seed, 12).once_in(4) && !has_erasure, ..plan };
     if archives {
         let last = steps.last().map_or(0, |step| step.at);
         for _ in 0..chance_of_quick.in_range(0..4) {
@@ -286,12 +292,18 @@ fn quick_producer(chance: &mut Chance, run: usize, has_body: bool) -> ProducerPl
     }
     let n = facts.len() as u64;
     if has_body && chance.once_in(2) {
-        let payload = json!({"toolName": "dig", "result": "word ".repeat(BODY_BYTES / 5)});
+        let payload = json!({"toolName": "dig", "result": body()});
         facts.push(noted(&name, n, 0, json!({"type": "tool.finished", "toolCallId": format!("r{run}-dig"), "payload": payload})));
     }
     let n = facts.len() as u64;
     facts.push(noted(&name, n, 0, json!({"type": "run.finished"})));
     ProducerPlan { run, name, is_numbered: true, facts }
+}
+
+/// A text that the server offloads.
+#[must_use]
+pub fn body() -> String {
+    "word ".repeat(BODY_BYTES / 5)
 }
 
 /// A fact with its token in a note.

@@ -65,4 +65,7 @@ pub const FAULTS: &[Fault] = &[
     fault(55, "facts that came while a run was archived leave the store", 60),
     fault(56, "a run names an object that was not stored", 60),
     fault(57, "the object of an erased run stays", 60),
+    fault(58, "a body that moves loses its place", 60),
+    fault(59, "an erasure that a crash interrupts does not go on", 60),
+    fault(60, "a rule of retention acts in half of its time", 60),
 ];

@@ -2,10 +2,11 @@
 
 use crate::auditor::signing_key;
 use crate::chance::Chance;
+use crate::client::Answer;
 use crate::dialects::{DialectClient, DialectPlan};
 use crate::disk::{Crash, FaultyJournal};
 use crate::model;
-use crate::plan::{AUDIENCES, BEGIN_MS, Plan, ReaderPlan, Step, Timed, of_seed, run_name, wait_rules};
+use crate::plan::{AUDIENCES, BEGIN_MS, Plan, ReaderPlan, Step, Timed, body, of_seed, run_name, wait_rules};
 use crate::world::{SECRET_FILE, SESSION, World};
 use futures_util::stream;
 use proscenium::auth::{AuthConfig, Authenticator};
@@ -16,11 +17,12 @@ use proscenium::log::archive::Archive;
 use proscenium::log::commit::Logs;
 use proscenium::log::memory::MemoryStore;
 use proscenium::object_storage::ObjectStorage;
+use proscenium::retention_rules::RetentionRules;
 use proscenium::serve::access::origin::Origins;
 use proscenium::serve::maintenance::settle::StalenessLimits;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use proscenium::waits::WaitRules;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,6 +46,8 @@ const ARCHIVED_AFTER: Duration = Duration::from_secs(2);
 const MOVED_WITHIN: Duration = Duration::from_secs(8);
 /// The time between two looks at what has to come about.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The time from the last activity of the session to its erasure by a rule.
+const RETAINED_FOR: Duration = Duration::from_secs(100);
 /// How often facts come late.
 const LATE_ROUNDS: usize = 5;
 /// The time within which an object is deleted that no run names.
@@ -162,7 +166,12 @@ async fn live(world: &Rc<World>, seed: u64, next: &mut usize) -> End {
             world.storage.heal();
             world.healed_at.set(world.healed_at.get().or(Some(world.now())));
             world.cut_after.set(0);
-            settle(world).await;
+            if world.active_at.get().is_none() {
+                settle(world).await;
+            }
+            if world.plan.retains && world.model.borrow().violations.is_empty() {
+                await_retention(world, seed).await;
+            }
         } => End::Checked,
     }
 }
@@ -190,6 +199,10 @@ fn server(world: &World) -> Result<Server, proscenium::log::StoreError> {
     let keys = plan.has_tokens.then(|| Authenticator::open(keys, Environment::SYSTEM).expect("the secret is valid")).flatten();
     let server = server.with_compaction(plan.compacts.then_some(COMPACTED_AFTER));
     let server = server.with_archiving(plan.archives.then_some(ARCHIVED_AFTER));
+    let rule = json!({"after": format!("{}s", RETAINED_FOR.as_secs()), "then": "erase", "confirm": true});
+    let rule = serde_json::from_value(rule).expect("the rule has its form");
+    let retention = if plan.retains { vec![(rule, None)] } else { Vec::new() };
+    let server = server.with_retention(RetentionRules::new(retention, true).expect("the rule is valid"));
     Ok(server.with_waits(rules).with_signing_key(signing_key()).with_auth(keys, Origins::default()))
 }
 
@@ -384,6 +397,9 @@ async fn check(world: &Rc<World>, runs: &[String]) {
             };
             *of_audience = found;
         }
+        for event in events[2].values() {
+            check_body(world, event).await;
+        }
         let state = world.get(&format!("/v1/runs/{run}?audience=internal")).await.unwrap_or_default();
         world.model.borrow_mut().check_run(run, &events, state["compacted"] == true);
         let (listed, record) = (listed(world, run, "controls", "after").await, listed(world, run, "decisions", "cursor").await);
@@ -459,12 +475,92 @@ async fn check_objects(world: &World, runs: &[String]) {
     if !possible.contains(&count) {
         return world.violation(format!("{ended} runs are ended, and the object storage has {count} objects"));
     }
-    let Some(run) = runs.last() else { return };
+    let Some(run) = runs.last().filter(|_| !world.plan.retains) else { return };
     world.model.borrow_mut().erases(run);
     let answer = world.request("DELETE", &format!("/v1/runs/{run}"), &[], String::new()).await;
     let left = world.storage.count().await;
     if answer.is_none_or(|answer| answer.status != 204) || left != count - 1 {
         world.violation(format!("{run} is erased, and of {count} objects {left} are left"));
+    }
+}
+
+/// Reads the body that an envelope names, if it names one.
+async fn check_body(world: &World, event: &Value) {
+    let Some(address) = event["refs"][0]["href"].as_str() else { return };
+    let answer = world.request("GET", &format!("{address}?audience=internal"), &[], String::new()).await;
+    if answer.as_ref().is_none_or(|answer| answer.status != 200 || !answer.text.contains(&body())) {
+        let answer = answer.map(|Answer { status, text }| (status, text.chars().take(200).collect::<String>()));
+        world.violation(format!("the body of {event} is {answer:?}"));
+    }
+}
+
+/// Waits until the rule of retention has erased the session and its runs, over crashes of the node, and checks that.
+async fn await_retention(world: &World, seed: u64) {
+    let mut chance = Chance::new(seed, 13);
+    let runs: Vec<_> = (0..world.plan.runs).map(run_name).collect();
+    runs.iter().for_each(|run| world.model.borrow_mut().erases(run));
+    world.readers.iter().for_each(|reader| {
+        reader.is_open.set(false);
+        reader.cut.notify_one();
+    });
+    world.disk.slow(200);
+    if world.active_at.get().is_none() {
+        let session = world.get(&format!("/v1/sessions/{SESSION}?audience=internal")).await.unwrap_or_default();
+        let active = session["lastActivity"].as_str().and_then(|at| at.parse::<jiff::Timestamp>().ok());
+        world.active_at.set(active.map(jiff::Timestamp::as_millisecond));
+    }
+    let Some(active_at) = world.active_at.get() else { return world.violation("the session has no last activity".into()) };
+    let due_at = active_at + RETAINED_FOR.as_millis() as i64;
+    let addresses = || runs.iter().map(|run| format!("/v1/runs/{run}")).chain([format!("/v1/sessions/{SESSION}")]);
+    let is_gone = |answer: Option<Answer>| answer.is_some_and(|answer| matches!(answer.status, 404 | 410));
+    let early = u64::try_from(due_at - world.wall_clock_ms() - 1000).unwrap_or(0);
+    if early > 0 {
+        sleep(Duration::from_millis(early)).await;
+        for address in addresses() {
+            if is_gone(world.request("GET", &address, &[], String::new()).await) {
+                world.violation(format!("{address} is gone before the rule is due"));
+            }
+        }
+    }
+    let until = Instant::now() + SETTLED_WITHIN;
+    loop {
+        let (mut left, mut gone) = (Vec::new(), 0);
+        for address in addresses() {
+            match is_gone(world.request("GET", &address, &[], String::new()).await) {
+                true => gone += 1,
+                false => left.push(address),
+            }
+        }
+        // An erasure refuses what it is about first.
+        for path in ["/v1/sessions?archived=all&", "/v1/runs?", "/v1/attention?"] {
+            let listed = world.get(&format!("{path}audience=internal")).await.map_or_else(String::new, |list| list.to_string());
+            let has = |id: &str| listed.contains(&format!("\"{id}\""));
+            if listed.is_empty() || has(SESSION) || runs.iter().any(|run| has(run)) {
+                left.push(path.to_owned());
+            }
+        }
+        if left.is_empty() {
+            break;
+        }
+        if Instant::now() > until {
+            return world.violation(format!("no rule has erased {left:?}"));
+        }
+        // The erasure takes several commits.
+        if gone > 0 && chance.once_in(3) {
+            world.disk.crash(if chance.once_in(2) { Crash::Power } else { Crash::Process });
+            return std::future::pending().await;
+        }
+        sleep(Duration::from_millis(chance.in_range(1..if gone > 0 { 300 } else { 2000 }))).await;
+    }
+    let facts = format!("/v1/runs/{}/facts?sessionId={SESSION}", runs[0]);
+    let late = json!([{"type": "run.started"}]).to_string();
+    let answer = world.request("POST", &facts, &[], late).await;
+    if answer.as_ref().is_none_or(|answer| answer.status != 410) {
+        world.violation(format!("a fact of an erased session is not refused: {answer:?}"));
+    }
+    let objects = world.storage.count().await;
+    if objects > 0 {
+        world.violation(format!("everything is erased, and the object storage has {objects} objects"));
     }
 }
 

@@ -74,6 +74,8 @@ pub struct World {
     lifetimes: RefCell<Chance>,
     /// The heads of the runs' chains that a client keeps.
     pub(crate) heads: RefCell<BTreeMap<String, Vec<SignedHead>>>,
+    /// The last activity of the session, in milliseconds since 1970, once everything was checked.
+    pub active_at: Cell<Option<i64>>,
     /// When the faults stopped.
     pub healed_at: Cell<Option<u64>>,
     pub trace: RefCell<Vec<String>>,
@@ -179,6 +181,7 @@ impl World {
             tokens: Cell::new(0),
             lifetimes: RefCell::new(Chance::new(plan.seed, 7)),
             heads: RefCell::default(),
+            active_at: Cell::new(None),
             healed_at: Cell::new(None),
             trace: RefCell::default(),
             requests: Cell::new(0),
@@ -232,7 +235,7 @@ impl World {
     }
 
     /// The wall clock, in milliseconds since 1970.
-    fn wall_clock_ms(&self) -> i64 {
+    pub(crate) fn wall_clock_ms(&self) -> i64 {
         BEGIN_MS + self.now().cast_signed() + self.wall_ms.get()
     }
 

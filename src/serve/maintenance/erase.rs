@@ -13,6 +13,7 @@
 use crate::audit::AuditEntry;
 use crate::control::Requester;
 use crate::control::rules::ControlRequest;
+use crate::environment::sabotage;
 use crate::holds::Held;
 use crate::ingest::{BeginOwner, Verdict};
 use crate::log::commit::Summary;
@@ -270,7 +271,12 @@ pub struct Eraser {
 
 impl Eraser {
     pub(in crate::serve) fn new(app: Arc<App>) -> Self {
-        Self { app, under_way: HashSet::new(), erasing: JoinSet::new(), swept: Instant::now() }
+        let mut under_way = HashSet::new();
+        if sabotage::is(59) {
+            let known = app.logs.server_state().all::<ErasureRecord>("");
+            under_way.extend(known.iter().filter_map(|(key, _)| ErasureTarget::parse(key)));
+        }
+        Self { app, under_way, erasing: JoinSet::new(), swept: Instant::now() }
     }
 
     /// Works while this node leads, until the task is aborted.

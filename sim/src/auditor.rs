@@ -57,7 +57,7 @@ impl World {
             }
             Ok(verified) => self.violation(format!("the chain of {run} lacks rows: {verified:?}")),
             // The head of a chunk that a compaction has removed since.
-            Err(why) if self.plan.compacts && why.to_string().contains("a compaction removed the rows") => {
+            Err(why) if self.plan.upkeep.compacts && why.to_string().contains("a compaction removed the rows") => {
                 let removed = known.head.map(|head| head.sequence);
                 self.heads.borrow_mut().entry(run).or_default().retain(|kept| Some(kept.sequence) != removed);
             }

@@ -137,7 +137,7 @@ impl World {
             return;
         }
         // A compaction joins the chunks of a text.
-        if plan.address == Address::AiSdkCount && !self.plan.compacts {
+        if plan.address == Address::AiSdkCount && !self.plan.upkeep.compacts {
             let (whole, mut cut) = (other.events.borrow(), &client.events.borrow()[..]);
             // The stream of a client that waits for a decision ends with one of its own.
             cut = if whole.len() > cut.len() { &cut[..cut.len().saturating_sub(1)] } else { cut };
@@ -214,7 +214,7 @@ impl World {
         match answer.status {
             204 => client.has_ended.set(!client.is_paused.get()),
             404 | 410 if self.is_erased(&run_name(plan.run)) => client.has_ended.set(true),
-            410 if self.plan.compacts && answer.code() == "compacted" => {
+            410 if self.plan.upkeep.compacts && answer.code() == "compacted" => {
                 client.loads_chat.set(true);
                 client.has_ended.set(true);
             }

@@ -31,15 +31,19 @@ pub struct Plan {
     pub quick_from: usize,
     /// Whether each request has a token.
     pub has_tokens: bool,
-    /// Whether ended runs are compacted.
-    pub compacts: bool,
-    /// Whether ended runs are archived.
-    pub archives: bool,
-    /// Whether a rule of retention erases everything in the end.
-    pub retains: bool,
+    pub upkeep: Upkeep,
     /// The feed's ring, in bytes, and its tick, in milliseconds.
     pub ring_bytes: u64,
     pub tick_ms: u64,
+}
+
+/// What the node does with runs that have ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Upkeep {
+    pub compacts: bool,
+    pub archives: bool,
+    /// Whether a rule of retention erases everything in the end.
+    pub retains: bool,
 }
 
 /// A producer of one run.
@@ -50,6 +54,14 @@ pub struct ProducerPlan {
     /// Whether it numbers its facts, and so repeats what got no answer.
     pub is_numbered: bool,
     pub facts: Vec<FactPlan>,
+}
+
+impl ProducerPlan {
+    /// Whether its facts come after the end of its run.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.name.rsplit_once('.').is_some_and(|(_, part)| part == "late")
+    }
 }
 
 /// A fact of a producer's script.
@@ -212,16 +224,15 @@ pub fn of_seed(seed: u64) -> (Plan, Vec<Timed>) {
         runs,
         quick_from,
         has_tokens,
-        compacts,
-        archives,
-        retains: false,
+        upkeep: Upkeep { compacts, archives, retains: false },
         ring_bytes,
         tick_ms,
     };
     let mut steps = schedule(&mut chance, &plan);
     // What was on its way when a run was erased may begin it again. Then it never ends, and no rule is about it.
     let has_erasure = steps.iter().any(|step| matches!(step.step, Step::Erase { .. }));
-    let plan = Plan { retains: Chance::new(seed, 12).once_in(4) && !has_erasure, ..plan };
+    let retains = Chance::new(seed, 12).once_in(4) && !has_erasure;
+    let plan = Plan { upkeep: Upkeep { retains, ..plan.upkeep }, ..plan };
     if archives {
         let last = steps.last().map_or(0, |step| step.at);
         for _ in 0..chance_of_quick.in_range(0..4) {

@@ -169,7 +169,7 @@ async fn live(world: &Rc<World>, seed: u64, next: &mut usize) -> End {
             if world.active_at.get().is_none() {
                 settle(world).await;
             }
-            if world.plan.retains && world.model.borrow().violations.is_empty() {
+            if world.plan.upkeep.retains && world.model.borrow().violations.is_empty() {
                 await_retention(world, seed).await;
             }
         } => End::Checked,
@@ -197,11 +197,11 @@ fn server(world: &World) -> Result<Server, proscenium::log::StoreError> {
     let rules = WaitRules::new(rules, |name| name == "pager", plan.has_tokens).expect("the rules are valid");
     let keys = AuthConfig { key: Some(SECRET_FILE.into()), service: "proscenium".into(), ..AuthConfig::default() };
     let keys = plan.has_tokens.then(|| Authenticator::open(keys, Environment::SYSTEM).expect("the secret is valid")).flatten();
-    let server = server.with_compaction(plan.compacts.then_some(COMPACTED_AFTER));
-    let server = server.with_archiving(plan.archives.then_some(ARCHIVED_AFTER));
+    let server = server.with_compaction(plan.upkeep.compacts.then_some(COMPACTED_AFTER));
+    let server = server.with_archiving(plan.upkeep.archives.then_some(ARCHIVED_AFTER));
     let rule = json!({"after": format!("{}s", RETAINED_FOR.as_secs()), "then": "erase", "confirm": true});
     let rule = serde_json::from_value(rule).expect("the rule has its form");
-    let retention = if plan.retains { vec![(rule, None)] } else { Vec::new() };
+    let retention = if plan.upkeep.retains { vec![(rule, None)] } else { Vec::new() };
     let server = server.with_retention(RetentionRules::new(retention, true).expect("the rule is valid"));
     Ok(server.with_waits(rules).with_signing_key(signing_key()).with_auth(keys, Origins::default()))
 }
@@ -276,7 +276,7 @@ async fn settle(world: &Rc<World>) {
     world.correct_wall_clock();
     let ends = |n: usize| world.plan.producers[n].facts.len() - usize::from(ends_waiting_run(world, n));
     let all = || world.producers.iter().enumerate();
-    if world.plan.archives {
+    if world.plan.upkeep.archives {
         send_late(world).await;
     }
     all().for_each(|(n, producer)| producer.allowed.set(ends(n)));
@@ -305,7 +305,7 @@ async fn settle(world: &Rc<World>) {
     }
     all().for_each(|(n, producer)| producer.allowed.set(world.plan.producers[n].facts.len()));
     // Some readers come back to compacted runs.
-    let moves_rows = world.plan.compacts || world.plan.archives;
+    let moves_rows = world.plan.upkeep.compacts || world.plan.upkeep.archives;
     for (reader, n) in world.readers.iter().zip(0..) {
         let comes_late = moves_rows && n % 2 == 1;
         reader.is_open.set(!comes_late);
@@ -359,7 +359,7 @@ async fn settle(world: &Rc<World>) {
 /// Lets facts come late to runs that have ended, again and again about when those are archived.
 async fn send_late(world: &World) {
     let mut chance = Chance::new(world.plan.seed, 11);
-    let is_late = |n: usize| world.plan.producers[n].name.ends_with(".late");
+    let is_late = |n: usize| world.plan.producers[n].is_late();
     let all = || world.producers.iter().enumerate();
     // The runs end.
     all()
@@ -451,7 +451,7 @@ async fn check(world: &Rc<World>, runs: &[String]) {
     if !runs.is_empty() && world.get(&path).await.is_none() {
         world.violation("the session cannot be read".to_owned());
     }
-    if world.plan.archives {
+    if world.plan.upkeep.archives {
         check_objects(world, runs).await;
     }
 }
@@ -475,7 +475,7 @@ async fn check_objects(world: &World, runs: &[String]) {
     if !possible.contains(&count) {
         return world.violation(format!("{ended} runs are ended, and the object storage has {count} objects"));
     }
-    let Some(run) = runs.last().filter(|_| !world.plan.retains) else { return };
+    let Some(run) = runs.last().filter(|_| !world.plan.upkeep.retains) else { return };
     world.model.borrow_mut().erases(run);
     let answer = world.request("DELETE", &format!("/v1/runs/{run}"), &[], String::new()).await;
     let left = world.storage.count().await;
@@ -498,7 +498,9 @@ async fn check_body(world: &World, event: &Value) {
 async fn await_retention(world: &World, seed: u64) {
     let mut chance = Chance::new(seed, 13);
     let runs: Vec<_> = (0..world.plan.runs).map(run_name).collect();
-    runs.iter().for_each(|run| world.model.borrow_mut().erases(run));
+    for run in &runs {
+        world.model.borrow_mut().erases(run);
+    }
     world.readers.iter().for_each(|reader| {
         reader.is_open.set(false);
         reader.cut.notify_one();

@@ -145,7 +145,7 @@ impl World {
                     name,
                     audience: of.audience,
                     is_events: of.is_events,
-                    may_be_compacted: plan.compacts,
+                    may_be_compacted: plan.upkeep.compacts,
                     is_of_session: of.run.is_none(),
                     ..Picture::default()
                 }),
@@ -156,7 +156,10 @@ impl World {
         Rc::new(Self {
             disk: Disk::new(plan.seed),
             storage: Storage::new(Chance::new(plan.seed, 10)),
-            archive_dir: plan.archives.then(|| tempfile::tempdir().expect("the machine has a directory for temporary files")),
+            archive_dir: plan
+                .upkeep
+                .archives
+                .then(|| tempfile::tempdir().expect("the machine has a directory for temporary files")),
             model: RefCell::new(Model::of(&plan)),
             chance: RefCell::new(Chance::new(plan.seed, 3)),
             producers: plan.producers.iter().map(producer).collect(),

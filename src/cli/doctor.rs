@@ -8,6 +8,7 @@ use super::CliError;
 use super::remote::Output;
 use data_encoding::HEXLOWER;
 use proscenium::ingest::{BlobMeta, unreadable_entries};
+use proscenium::log::archive::{ARCHIVE, ArchiveEntry};
 use proscenium::log::commit::{Summary, summary_of};
 use proscenium::log::embedded::{Defect, EmbeddedStore, FORMAT, Loss, Salvaged, StoreInspection, salvage};
 use proscenium::log::row::Row;
@@ -197,8 +198,14 @@ impl Log<'_> {
         let summary = summary_of(self.id, loaded).ok();
         // Without a summary, the range that compaction removed is unknown, so any gap is allowed.
         let gaps_through = summary.as_ref().map_or(Sequence::MAX, |summary| summary.compacted.through);
-        // Rows up to there lie on object storage.
-        let archived = summary.as_ref().map_or(Sequence::NONE, |summary| summary.extension.archived_through);
+        let entry = loaded.state.iter().find(|(key, _)| key == ARCHIVE);
+        let archived = match entry.map(|(_, value)| ArchiveEntry::read(self.id, value)).transpose() {
+            Ok(entry) => entry.map_or(Sequence::NONE, |entry| entry.through),
+            Err(error) => {
+                self.report("state entry \"archive\"", error);
+                return Ok(());
+            }
+        };
         if let (Some(totals), Some(summary)) = (self.examine_rows(loaded, gaps_through, archived), &summary) {
             self.compare_with_summary(&totals, summary);
         }
@@ -249,8 +256,9 @@ impl Log<'_> {
         let sequence = row.sequence();
         let entry = || format!("sequence {sequence}");
         // Compaction removes rows only up to the end that the log had at that time.
-        if sequence != totals.last.next() && sequence > gaps_through.max(totals.archived) {
-            let what = format!("the rows after sequence {} are missing, and no compaction removed them", totals.last);
+        let before = totals.last.max(totals.archived);
+        if sequence != before.next() && sequence > gaps_through.max(totals.archived) {
+            let what = format!("the rows after sequence {before} are missing, and no compaction removed them");
             self.report(entry(), what);
         }
         totals.last = sequence;

@@ -224,6 +224,13 @@ async fn facts_that_come_while_a_run_is_archived_are_kept() {
         let all = all_of(&client, run).await;
         let texts = client.read_events(run, "audience=internal&type=text.final", 20).await;
         assert_eq!(texts.len(), 12, "{run}");
+        if n == 5 {
+            // A copy of a server that is at rest, with late facts beside their run's object.
+            let copy = dir.path().join("copy");
+            let copied = std::process::Command::new("cp").arg("-r").arg(dir.path().join("data")).arg(&copy).status().unwrap();
+            assert!(copied.success());
+            assert_healthy(&copy);
+        }
         // They are archived like the others once their run has rested.
         archiver.run_once().await.unwrap();
         assert_eq!(all_of(&client, run).await, all, "{run}");
@@ -464,8 +471,13 @@ async fn the_doctor_finds_nothing_in_a_store_with_archived_runs() {
     archived(&client, 1).await;
     server.terminate();
     server.wait();
+    assert_healthy(&dir.path().join("data"));
+}
+
+/// Asserts that the doctor finds nothing in a data directory.
+fn assert_healthy(data: &Path) {
     let mut doctor = std::process::Command::new(env!("CARGO_BIN_EXE_proscenium"));
-    let output = doctor.args(["doctor", "--data-dir"]).arg(dir.path().join("data")).output().unwrap();
+    let output = doctor.args(["doctor", "--data-dir"]).arg(data).output().unwrap();
     assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
 }
 

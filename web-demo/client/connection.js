@@ -79,6 +79,8 @@ export class Connection {
   #after = new Map();
   /** The sequence of the last frame of each log. @type {Map<string, number>} */
   #lastSequences = new Map();
+  /** The last gap: its log and its ends. */
+  #gap = "";
   #cursor = "";
   #sequence = 0;
   #counts = { gaps: 0, faults: 0, resumes: 0, frames: 0 };
@@ -326,7 +328,8 @@ export class Connection {
 
   /**
    * Whether frames are missing before this one. Snapshots that join or catch up have no `prev`. The frame after
-   * `Hydrated` names its sequence. Frames of one envelope share their `prev`.
+   * `Hydrated` names its sequence. Frames of one envelope share their `prev`. The same gap after a resume is none: the
+   * server has removed what was between.
    * @param {Frame} frame
    */
   #isGap(frame) {
@@ -335,7 +338,13 @@ export class Connection {
     if (frame.frame === "Reset") this.#lastSequences.set(log, 0);
     if (frame.frame === "Hydrated") this.#lastSequences.set(log, frame.sequence);
     if (frame.prev === undefined) return false;
-    if (last !== undefined && last !== frame.sequence && last !== frame.prev) return true;
+    if (last !== undefined && last !== frame.sequence && last !== frame.prev) {
+      const gap = `${log} ${last} ${frame.prev}`;
+      if (gap !== this.#gap) {
+        this.#gap = gap;
+        return true;
+      }
+    }
     this.#lastSequences.set(log, frame.sequence);
     return false;
   }

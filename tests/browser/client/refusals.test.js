@@ -32,6 +32,19 @@ test("missing frames are detected, counted, and fetched from the last good curso
   assert.ok(states.includes("away Frames before 4 are missing. Resuming at the last good cursor."), states.join("\n"));
 });
 
+test("a gap that is there again after a resume is what the server has", limit, async () => {
+  const server = await startFakeServer((request, response, n) => {
+    if (n === 0) return writeFrames(response, [[snapshot(1, { n: [1] })], [hydrated(1), "e:2"], [delta(2, 1, 2), "e:4"], [delta(7, 5, 7), "e:14"]]);
+    writeFrames(response, [[delta(7, 5, 7), "e:14"], [delta(8, 7, 8), "e:16"]]);
+  });
+  const store = new Store();
+  const connection = connect({ base: server.base, run: "r", timing: FAST_RETRY }, store);
+  await waitFor("the last frame", () => connection.state.sequence === 8);
+  assert.deepEqual(store.get("r board b").content.n, [1, 2, 7, 8]);
+  assert.deepEqual(server.requests.map(after), [null, "e:4"]);
+  assert.equal(connection.state.gaps, 1);
+});
+
 test("frames of one envelope share their `prev`, and skipped envelopes are no gap", limit, async () => {
   const otherActivity = (frame) => ({ ...frame, activityId: "c" });
   const server = await startFakeServer((request, response) =>

@@ -33,7 +33,7 @@ use bytes::{Buf, Bytes};
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ pub struct Archive {
     /// Of each log that is being archived or erased.
     locks: Mutex<HashMap<LogId, Arc<tokio::sync::Mutex<()>>>>,
     /// The objects whose deletion failed, each with its log.
-    left: Mutex<HashSet<(LogId, String)>>,
+    left: Mutex<HashMap<String, LogId>>,
     /// Objects and bytes that were fetched, and fetches that failed.
     pub fetched: Counter,
     pub fetched_bytes: Counter,
@@ -363,13 +363,16 @@ impl Archive {
     /// # Panics
     /// Without object storage.
     pub async fn delete(&self, log: &LogId, object: &str) -> Result<(), StoreError> {
-        let (target, left) = (self.opened(), (log.clone(), object.to_owned()));
+        let target = self.opened();
         target.cache.lock().remove(object);
         let deleted = target.storage.delete(object).await.map_err(|error| target.error(log, object, &error));
+        let mut left = self.left.lock();
         match &deleted {
-            Ok(()) => self.left.lock().remove(&left),
-            Err(_) => self.left.lock().insert(left),
-        };
+            Ok(()) => drop(left.remove(object)),
+            // A sweep does not know the log.
+            Err(_) => drop(left.entry(object.to_owned()).or_insert_with(|| log.clone())),
+        }
+        drop(left);
         deleted
     }
 
@@ -381,7 +384,7 @@ impl Archive {
     /// # Panics
     /// Without object storage.
     pub async fn delete_all(&self, log: &LogId, named: Option<String>) -> Result<(), StoreError> {
-        let left: Vec<_> = self.left.lock().iter().filter(|(of, _)| of == log).map(|(_, object)| object.clone()).collect();
+        let left: Vec<_> = self.left.lock().iter().filter(|(_, of)| *of == log).map(|(object, _)| object.clone()).collect();
         for object in left.into_iter().chain(named) {
             self.delete(log, &object).await?;
         }

@@ -26,7 +26,12 @@ impl World {
     /// Verifies an export of a run, and keeps the head of its chain. `None` without a whole export.
     pub(crate) async fn audit(&self, run: usize) -> Option<()> {
         let (run, audience) = (run_name(run), self.chance.borrow_mut().in_range(0..3) as usize);
-        let head = self.heads.borrow().get(&run).map(|heads| self.chance.borrow_mut().pick(heads).clone());
+        let head = self
+            .heads
+            .borrow()
+            .get(&run)
+            .filter(|heads| !heads.is_empty())
+            .map(|heads| self.chance.borrow_mut().pick(heads).clone());
         if !self.model.borrow().is_written(&run) {
             return Some(());
         }

@@ -48,6 +48,8 @@ const MOVED_WITHIN: Duration = Duration::from_secs(8);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// The time from the last activity of the session to its erasure by a rule.
 const RETAINED_FOR: Duration = Duration::from_secs(100);
+/// How often the node crashes while the rule erases.
+const ERASURE_CRASHES_MAX: u64 = 4;
 /// How often facts come late.
 const LATE_ROUNDS: usize = 5;
 /// The time within which an object is deleted that no run names.
@@ -548,7 +550,9 @@ async fn await_retention(world: &World, seed: u64) {
             return world.violation(format!("no rule has erased {left:?}"));
         }
         // The erasure takes several commits.
-        if gone > 0 && chance.once_in(3) {
+        let crashes = world.erasure_crashes.get();
+        if gone > 0 && crashes < ERASURE_CRASHES_MAX && chance.once_in(3) {
+            world.erasure_crashes.set(crashes + 1);
             world.disk.crash(if chance.once_in(2) { Crash::Power } else { Crash::Process });
             return std::future::pending().await;
         }

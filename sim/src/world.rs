@@ -76,6 +76,8 @@ pub struct World {
     pub(crate) heads: RefCell<BTreeMap<String, Vec<SignedHead>>>,
     /// The last activity of the session, in milliseconds since 1970, once everything was checked.
     pub active_at: Cell<Option<i64>>,
+    /// How often the node crashed while a rule erased the session.
+    pub erasure_crashes: Cell<u64>,
     /// When the faults stopped.
     pub healed_at: Cell<Option<u64>>,
     pub trace: RefCell<Vec<String>>,
@@ -185,6 +187,7 @@ impl World {
             lifetimes: RefCell::new(Chance::new(plan.seed, 7)),
             heads: RefCell::default(),
             active_at: Cell::new(None),
+            erasure_crashes: Cell::new(0),
             healed_at: Cell::new(None),
             trace: RefCell::default(),
             requests: Cell::new(0),
